@@ -81,7 +81,7 @@ def new_model(home: Path, size: str) -> Path:
 
 def calibrate(args: argparse.Namespace) -> int:
     """Measure real processes; see ``ServiceTimes``."""
-    from erniecore_disaggregated.plugin import DisaggregatedConfig
+    from erniecore_disaggregated.config import DisaggregatedConfig
     from erniecore_disaggregated.router import Router
 
     sys.path.insert(0, str(HELPERS))
@@ -220,9 +220,9 @@ def switches(args: argparse.Namespace) -> int:
     """Change roles and kill processes under load; the exit code is 1 where a completion differs."""
     sys.path.insert(0, str(HELPERS))
     from clusters import storm
-    from erniecore_disaggregated.plugin import DisaggregatedConfig
+    from erniecore_disaggregated.config import DisaggregatedConfig
     from erniecore_disaggregated.router import Router
-    from erniecore_openai.plugin import OpenAIConfig
+    from erniecore_openai.config import OpenAIConfig
     from erniecore_openai.serving import read_model
 
     with tempfile.TemporaryDirectory() as home:

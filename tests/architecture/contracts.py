@@ -2,7 +2,8 @@
 
 The contracts of the core stand in ``pyproject.toml``. Those of the plugins are made here from ``plugins/*/*/pyproject.toml``:
 the core imports no plugin but the libraries in its ``dependencies``, a plugin imports of the core only its public modules,
-and of other plugins only those in its own ``dependencies``.
+and of other plugins only those in its own ``dependencies``. Files and folders beside each other import one another in one
+direction, as in the core; imports for type checkers alone are not counted.
 """
 
 import re
@@ -61,6 +62,8 @@ def configuration():
     contracts.append({"name": "Plugins see the core's public modules alone", "type": "forbidden",
                       "source_modules": list(plugins), "forbidden_modules": private_modules(),
                       "allow_indirect_imports": True})  # fmt: skip
+    contracts.append({"name": "No cycles between the files of a plugin", "type": "acyclic_siblings",
+                      "ancestors": list(plugins)})  # fmt: skip
     edges = [
         f"{name}.** -> {target}"
         for name, project in plugins.items()

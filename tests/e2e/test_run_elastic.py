@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from erniecore_checkpoint.reader import load_checkpoint
-from erniecore_openai.plugin import OpenAIConfig
+from erniecore_openai.config import OpenAIConfig
 from erniecore_openai.serving import read_model
 from erniecore_openai.state import Serving
 from openai_client import Client

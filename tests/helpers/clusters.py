@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 from engines import Caller
-from erniecore_disaggregated.plugin import DisaggregatedConfig
+from erniecore_disaggregated.config import DisaggregatedConfig
 from erniecore_disaggregated.policy import may_switch
 from erniecore_disaggregated.router import Router
 from erniecore_generation.engine.requests import Failed, Finished, GenerationRequest
 from erniecore_generation.sampling import Sampling
+from erniecore_openai.config import OpenAIConfig
 from erniecore_openai.constraints import GrammarConstraint
 from erniecore_openai.grammars import grammar_of, regex_term
-from erniecore_openai.plugin import OpenAIConfig
 from erniecore_openai.serving import read_model
 from talker import roomy
 

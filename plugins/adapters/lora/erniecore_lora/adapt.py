@@ -16,7 +16,7 @@ from erniecore.api.adapter import PackedLayer
 from erniecore.api.layers import derived
 from erniecore_lora.layers import Adapted, wrapper_of
 from erniecore_lora.lowrank import LowRank, WeightChange
-from erniecore_lora.shapes import Size
+from erniecore_lora.sizes import Size
 from erniecore_lora.targets import Target, of_shapes
 
 #: the adapter that a run trains

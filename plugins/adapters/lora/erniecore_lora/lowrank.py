@@ -16,7 +16,7 @@ import paddle  # noqa: TID253
 from paddle import Tensor, nn  # noqa: TID253
 
 from erniecore.api.adapter import Update
-from erniecore_lora.shapes import Size
+from erniecore_lora.sizes import Size
 
 
 class WeightChange(nn.Layer):  # type: ignore[misc]

@@ -18,7 +18,7 @@ from erniecore.api import CheckpointError
 from erniecore.api.tensors import read_tensors
 from erniecore_lora.config import Variant
 from erniecore_lora.saved import Description, Factors, pair_up, refuse
-from erniecore_lora.shapes import Size
+from erniecore_lora.sizes import Size
 from erniecore_lora.stacked import unfuse
 from erniecore_lora.targets import shortest_suffixes
 

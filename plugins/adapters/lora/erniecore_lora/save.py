@@ -16,7 +16,7 @@ from erniecore.api.tensors import write_tensors
 from erniecore_lora import adapt, peft
 from erniecore_lora.lowrank import LowRank
 from erniecore_lora.saved import Factors
-from erniecore_lora.shapes import Size
+from erniecore_lora.sizes import Size
 from erniecore_lora.stacked import FUSED, fuse
 from erniecore_lora.targets import MLP, Target
 

@@ -17,7 +17,7 @@ from erniecore.api import CheckpointError, nearest
 from erniecore.api.files import read_object
 from erniecore.api.patterns import PatternMatcher, PatternTimeout
 from erniecore_lora.config import Variant
-from erniecore_lora.shapes import Size
+from erniecore_lora.sizes import Size
 from erniecore_lora.targets import Target
 
 if TYPE_CHECKING:

@@ -1,31 +1,14 @@
-"""Sizes of updates: rank, alpha and scale, and what an adapter adds to a model. No paddle: the plan asks here."""
+"""What an adapter adds to a model, by its settings or its files. No paddle: the plan asks here."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from erniecore.api import ConfigError
 from erniecore_lora.config import LoraConfig, Variant
+from erniecore_lora.saved import open_saved
+from erniecore_lora.sizes import Size
 from erniecore_lora.targets import Target, choose, of_shapes
-
-
-class Size(NamedTuple):
-    """Rank r and alpha of one update; s = alpha / r, or alpha / sqrt(r) when ``rank_stabilized``."""
-
-    rank: int
-    alpha: float
-    rank_stabilized: bool = False
-
-    @property
-    def scale(self) -> float:
-        """The scaling factor s of the update."""
-        return float(self.alpha / (self.rank**0.5 if self.rank_stabilized else self.rank))
-
-    def doubled(self) -> Size:
-        """Twice the rank at the same scale."""
-        factor = 2**0.5 if self.rank_stabilized else 2
-        return self._replace(rank=2 * self.rank, alpha=self.alpha * factor)
 
 
 def new_sizes(config: LoraConfig, variant: Variant, known: Sequence[Target]) -> dict[Target, Size]:
@@ -50,8 +33,6 @@ def trained_shapes(
     """Name -> shape of every parameter that an adapter with these settings trains, on a model of these shapes."""
     known = of_shapes(shapes)
     if config.path:
-        from erniecore_lora.saved import open_saved
-
         sizes = open_saved(config.path).sizes(known)
     else:
         sizes = new_sizes(config, variant, known)

@@ -15,7 +15,7 @@ import numpy as np
 
 from erniecore.api import CheckpointError
 from erniecore_lora.saved import Description, Factors
-from erniecore_lora.shapes import Size
+from erniecore_lora.sizes import Size
 from erniecore_lora.targets import Target
 
 if TYPE_CHECKING:

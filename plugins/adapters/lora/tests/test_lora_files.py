@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from erniecore_lora import peft, plugin
 from erniecore_lora.saved import describe, open_saved
-from erniecore_lora.shapes import Size
+from erniecore_lora.sizes import Size
 from erniecore_lora.targets import of_shapes
 
 from erniecore.api import CheckpointError

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from erniecore_lora.config import Variant
 from erniecore_lora.saved import Description, Factors
-from erniecore_lora.shapes import Size
+from erniecore_lora.sizes import Size
 from erniecore_lora.stacked import fuse, unfuse
 from erniecore_lora.targets import Target
 

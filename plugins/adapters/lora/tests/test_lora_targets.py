@@ -2,7 +2,8 @@
 
 import pytest
 from erniecore_lora.plugin import lora, rslora
-from erniecore_lora.shapes import Size, new_sizes
+from erniecore_lora.shapes import new_sizes
+from erniecore_lora.sizes import Size
 from erniecore_lora.targets import choose, of_shapes, shortest_suffixes
 from hypothesis import given
 from hypothesis import strategies as st

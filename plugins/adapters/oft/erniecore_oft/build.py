@@ -17,7 +17,7 @@ from erniecore_oft.saved import SavedOft, open_saved
 from erniecore_oft.shapes import Blocks, new_blocks
 
 if TYPE_CHECKING:
-    from erniecore_oft.plugin import OftConfig
+    from erniecore_oft.config import OftConfig
 
 
 def adapt(model: nn.Layer, config: OftConfig) -> nn.Layer:

@@ -10,7 +10,7 @@ from erniecore_lora.targets import Target, choose_linear
 from erniecore.api import ConfigError
 
 if TYPE_CHECKING:
-    from erniecore_oft.plugin import OftConfig
+    from erniecore_oft.config import OftConfig
 
 
 class Blocks(NamedTuple):

@@ -18,7 +18,7 @@ from erniecore_vera.saved import SavedVera, open_saved
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from erniecore_vera.plugin import VeraConfig
+    from erniecore_vera.config import VeraConfig
 
 
 def adapt(model: nn.Layer, config: VeraConfig) -> nn.Layer:

@@ -9,7 +9,7 @@ from erniecore.api.installation import assemble, load
 from erniecore.api.reward import RewardConfig, RewardFunction, reward_functions_of
 
 if TYPE_CHECKING:
-    from erniecore_eval_generate.plugin import Config
+    from erniecore_eval_generate.config import Config
 
 
 def reward_functions(config: Config) -> list[RewardFunction]:

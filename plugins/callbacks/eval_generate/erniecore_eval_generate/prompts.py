@@ -10,7 +10,7 @@ from erniecore.api.data import Conversation, Message, Origin
 from erniecore.api.rows import DataSource, Source, parse, resolve
 
 if TYPE_CHECKING:
-    from erniecore_eval_generate.plugin import Config
+    from erniecore_eval_generate.config import Config
 
 _EXPECTED = "conversations that end with a user's message and an assistant's, the reference answer"
 

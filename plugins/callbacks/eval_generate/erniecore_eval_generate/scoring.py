@@ -17,8 +17,8 @@ from erniecore.api import UsageError
 from erniecore.api.callback import Evaluation, RunView
 from erniecore.api.files import read_object
 from erniecore.api.reward import Completion, RewardFunction
+from erniecore_eval_generate.config import PREFIX, Config
 from erniecore_eval_generate.metrics import reward_functions
-from erniecore_eval_generate.plugin import PREFIX, Config
 from erniecore_eval_generate.prompts import Prompt
 
 #: batches of completions after which the run is asked whether it is to stop

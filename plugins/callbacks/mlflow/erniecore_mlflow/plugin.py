@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from erniecore_curves import CurvesConfig, CurvesPlugin, Writer
+from erniecore_curves import CurvesPlugin, Writer
 
-from erniecore.api import Field
+from erniecore_mlflow.config import Config
 
 if TYPE_CHECKING:
     from erniecore.api.callback import RunView
-
-
-class Config(CurvesConfig):
-    """What is logged where."""
-
-    directory: str = Field("mlflow", min_length=1, description="Log directory, inside the run directory.")
-    tracking_uri: str = Field(
-        "", description="Tracking server, such as `http://127.0.0.1:5000`; empty: a database in the log directory."
-    )
-    experiment: str = Field("erniecore", min_length=1, description="Experiment that the run belongs to.")
 
 
 class MLflow(CurvesPlugin):

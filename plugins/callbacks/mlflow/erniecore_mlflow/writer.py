@@ -23,7 +23,7 @@ from erniecore.api.settings import flatten
 
 if TYPE_CHECKING:
     from erniecore.api.callback import RunView
-    from erniecore_mlflow.plugin import Config
+    from erniecore_mlflow.config import Config
 
 #: what a name of a metric or a parameter may not have, and how many a call takes
 _REFUSED = re.compile(r"[^\w.\- :/]")

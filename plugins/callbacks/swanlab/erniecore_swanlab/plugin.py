@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from erniecore_curves import CurvesConfig, CurvesPlugin, Writer
+from erniecore_curves import CurvesPlugin, Writer
 
-from erniecore.api import Field
+from erniecore_swanlab.config import Config
 
 if TYPE_CHECKING:
     from erniecore.api.callback import RunView
-
-
-class Config(CurvesConfig):
-    """What is logged where."""
-
-    directory: str = Field("swanlab", min_length=1, description="Log directory, inside the run directory.")
-    mode: Literal["offline", "online"] = Field(
-        "offline",
-        description="`online` sends to the server of the account of `swanlab login`; `offline` asks no server.",
-    )
-    project: str = Field(
-        "erniecore", min_length=1, max_length=100, pattern=r"^[0-9a-zA-Z_\-+.]+$", description="Project of the run."
-    )
-    workspace: str = Field("", description="User or organization; empty: the default of the account.")
 
 
 class SwanLab(CurvesPlugin):

@@ -17,7 +17,7 @@ from erniecore.api import EnvironmentFault
 
 if TYPE_CHECKING:
     from erniecore.api.callback import RunView
-    from erniecore_swanlab.plugin import Config
+    from erniecore_swanlab.config import Config
 
 
 class Experiment(Writer):

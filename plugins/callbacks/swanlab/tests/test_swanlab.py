@@ -6,7 +6,8 @@ from functools import partial
 
 import pytest
 from erniecore_conformance import FakeRun
-from erniecore_swanlab.plugin import Config, plugin
+from erniecore_swanlab.config import Config
+from erniecore_swanlab.plugin import plugin
 from logged_sessions import log_session, step
 
 from erniecore.api import EnvironmentFault

@@ -17,7 +17,7 @@ from erniecore.api import EnvironmentFault
 
 if TYPE_CHECKING:
     from erniecore.api.callback import RunView
-    from erniecore_wandb.plugin import Config
+    from erniecore_wandb.config import Config
 
 
 class WandbRun(Writer):

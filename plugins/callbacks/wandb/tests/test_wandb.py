@@ -7,7 +7,8 @@ from functools import partial
 
 import pytest
 from erniecore_conformance import FakeRun
-from erniecore_wandb.plugin import Config, plugin
+from erniecore_wandb.config import Config
+from erniecore_wandb.plugin import plugin
 from logged_sessions import log_session, step
 
 from erniecore.api import EnvironmentFault

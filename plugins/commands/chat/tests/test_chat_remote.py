@@ -12,7 +12,7 @@ import time
 
 import pytest
 from erniecore_openai.app import make_app
-from erniecore_openai.plugin import OpenAIConfig
+from erniecore_openai.config import OpenAIConfig
 from erniecore_openai.serving import read_model
 from erniecore_openai.state import Serving
 from erniecore_serve.http import listening

@@ -18,10 +18,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from erniecore_conformance.check import Check as Check
     from erniecore_conformance.checks import checks_for as checks_for
     from erniecore_conformance.pytest_plugin import assert_conforms as assert_conforms
     from erniecore_conformance.pytest_plugin import parametrize_checks as parametrize_checks
-    from erniecore_conformance.runner import Check as Check
     from erniecore_conformance.runner import Outcome as Outcome
     from erniecore_conformance.runner import run_checks as run_checks
     from erniecore_conformance.subjects import Subject as Subject
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from erniecore_conformance.toys.tokenizer import ToyTokenizer as ToyTokenizer
 
 _LAZY = {
-    "Check": "runner",
+    "Check": "check",
     "FakeRun": "toys.run",
     "Outcome": "runner",
     "Subject": "subjects",

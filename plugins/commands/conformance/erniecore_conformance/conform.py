@@ -12,7 +12,8 @@ from erniecore.api import Exit
 from erniecore.api.command import JsonOption, show, show_json, show_table
 
 if TYPE_CHECKING:
-    from erniecore_conformance.runner import Check, Outcome
+    from erniecore_conformance.check import Check
+    from erniecore_conformance.runner import Outcome
 
 
 def conform(

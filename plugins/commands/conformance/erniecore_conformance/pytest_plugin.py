@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from erniecore_conformance.runner import Check
+    from erniecore_conformance.check import Check
     from erniecore_conformance.subjects import Subject
     from erniecore_conformance.toys.paddle_lm import ToyLM
     from erniecore_conformance.toys.tokenizer import ToyTokenizer

@@ -126,6 +126,6 @@ class Subject:
 def run_probe(request: dict[str, Any], limit: float = PROBE_LIMIT) -> dict[str, Any]:
     """Send ``request`` to ``erniecore_conformance.probe`` in a process that has imported no plugin and sees the same
     ``sys.path``."""
-    from erniecore_conformance.probe_server import ask
+    from erniecore_conformance.probing import ask
 
     return ask(request, limit)

@@ -4,9 +4,10 @@ import subprocess
 import sys
 
 import pytest
+from erniecore_conformance.check import Check
 from erniecore_conformance.expect import NotApplicable, ensure, ensure_bits, ensure_close, ensure_raises
 from erniecore_conformance.pytest_plugin import BoundChecks, assert_conforms
-from erniecore_conformance.runner import Check, run_check
+from erniecore_conformance.runner import run_check
 from erniecore_conformance.subjects import Subject
 from erniecore_conformance.toys.others import ToyServerPlugin
 

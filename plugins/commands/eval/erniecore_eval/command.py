@@ -12,7 +12,8 @@ from erniecore_generation.options import Adapter, Device, Speculative, Temperatu
 
 from erniecore.api import UsageError, counted
 from erniecore.api.command import JsonOption, note, opens_models, show_json, show_table
-from erniecore_eval.measured import Asked, measure_model
+from erniecore_eval.asked import Asked
+from erniecore_eval.measured import measure_model
 
 if TYPE_CHECKING:
     from erniecore.api.rows import RowStatistics

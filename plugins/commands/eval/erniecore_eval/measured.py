@@ -14,42 +14,17 @@ from erniecore_generation import options as generation_options
 from erniecore.api import UsageError
 from erniecore.api.data import messages_of
 from erniecore.api.method import MethodCapability, MethodConfig
+from erniecore_eval.report_file import rows_sha256
 
 if TYPE_CHECKING:
-    from erniecore_generation.sampling import Sampling
-
     from erniecore.api import Plugin
     from erniecore.api.installation import Host
     from erniecore.api.model import ModelBundle
     from erniecore.api.rows import RowStatistics
+    from erniecore_eval.asked import Asked
     from erniecore_eval.compared import ScoredRow
     from erniecore_eval.scoring import Generated
     from erniecore_eval.suites import Item, ScoreTable
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What `ernie eval` was asked for, beside the model; ``by_row``: every row is computed by itself and kept; ``hashed``: the
-    model's files and the rows are hashed."""
-
-    data: tuple[str, ...]
-    format: str
-    method: str
-    reference: Path | None
-    limit: int
-    group_by: str
-    batch_size: int
-    max_seq_len: int
-    generate: bool
-    completions: Path | None
-    max_new_tokens: int
-    sampling: Sampling
-    speculative: str
-    seed: int
-    adapter: Path | None
-    device: str
-    by_row: bool
-    hashed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +160,6 @@ def _keep(file: Path | None) -> Callable[[Generated], None]:
 def _hashes(model: Path, asked: Asked, items: list[Item]) -> dict[str, str]:
     """sha256 of all files of the model and of what the rows mean."""
     from erniecore_generation.model_hash import model_hash
-
-    from erniecore_eval.report_file import rows_sha256
 
     return {"model_sha256": model_hash(model, asked.adapter), "rows_sha256": rows_sha256(items)}
 

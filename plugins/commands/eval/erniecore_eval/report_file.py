@@ -14,7 +14,7 @@ from typing import Any
 
 from erniecore.api.command import store_text
 from erniecore.api.files import read_bytes
-from erniecore_eval.measured import Asked
+from erniecore_eval.asked import Asked
 from erniecore_eval.suites import Item
 
 _DISTRIBUTIONS = ("erniecore", "erniecore-eval", "numpy")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from erniecore_generation.generate import evaluating
 from erniecore_generation.kept_samples import KeptSample, keep_samples
@@ -17,13 +17,10 @@ from erniecore.api.callback import Evaluation, RunView
 from erniecore.api.installation import assemble, load
 from erniecore.api.model import ModelBundle
 from erniecore_lm_eval import harness
-from erniecore_lm_eval.callback import PREFIX
 from erniecore_lm_eval.command import LENGTH, sample_row
+from erniecore_lm_eval.config import PREFIX, Config
 from erniecore_lm_eval.kept import KeptResults
 from erniecore_lm_eval.model import HarnessModel, Share
-
-if TYPE_CHECKING:
-    from erniecore_lm_eval.callback import Config
 
 
 def evaluate(run: RunView, config: Config, step: int) -> Evaluation:

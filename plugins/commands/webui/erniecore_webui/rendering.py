@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from erniecore.api.runs import size_text
+from erniecore_webui.navigation import in_navigation
 from erniecore_webui.security import secret
 from erniecore_webui.site import Site
 from erniecore_webui.texts import LANGUAGES, language_of, text
@@ -52,8 +53,6 @@ def page(request: Request, template: str, status: int = 200, /, **values: Any) -
 
 def fragment(request: Request, template: str, /, **values: Any) -> str:
     """The HTML of a template, which may use what :func:`page` says."""
-    from erniecore_webui.pages import in_navigation
-
     language = language_of(request)
     theme = request.cookies.get(THEME_COOKIE, "")
     return _templates().get_template(template).render(

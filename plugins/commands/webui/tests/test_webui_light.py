@@ -7,7 +7,7 @@ PAGES = """
 import sys
 from pathlib import Path
 from erniecore_webui.app import create_app
-from erniecore_webui.pages import in_navigation
+from erniecore_webui.navigation import in_navigation
 from erniecore_webui.site import Site
 from starlette.testclient import TestClient
 

@@ -5,7 +5,7 @@ import string
 from pathlib import Path
 
 import erniecore_webui
-from erniecore_webui.pages import in_navigation
+from erniecore_webui.navigation import in_navigation
 from erniecore_webui.texts import LANGUAGES, texts
 
 TEMPLATES = Path(erniecore_webui.__file__).parent / "templates"

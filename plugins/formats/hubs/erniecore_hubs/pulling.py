@@ -6,8 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from erniecore.api import UsageError
+from erniecore_hubs.clients import open_client
 from erniecore_hubs.names import HubName, parse
-from erniecore_hubs.places import endpoint, open_client
+from erniecore_hubs.places import endpoint
 from erniecore_hubs.selecting import describing, of_data, of_model
 from erniecore_hubs.store import Store
 

@@ -29,7 +29,7 @@ from erniecore.api.launcher import (
 from erniecore_ray.actor import RankActor
 
 if TYPE_CHECKING:
-    from erniecore_ray.plugin import RayConfig
+    from erniecore_ray.config import RayConfig
 
 #: seconds between two looks at the actors
 _PAUSE = 0.1

@@ -20,7 +20,7 @@ from erniecore.api import EnvironmentFault
 from erniecore.api.launcher import GRACE, NODE, Launcher, Limits, RankExit, RankJob, RunningRanks, free_port, read_exit
 
 if TYPE_CHECKING:
-    from erniecore_slurm.plugin import SlurmConfig
+    from erniecore_slurm.config import SlurmConfig
 
 #: seconds between two looks at the run directory
 _PAUSE = 0.1

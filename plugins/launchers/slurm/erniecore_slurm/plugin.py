@@ -5,20 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from erniecore.api import ConfigError, Field, Plugin, hookimpl
-from erniecore.api.launcher import LauncherConfig
+from erniecore.api import ConfigError, Plugin, hookimpl
+from erniecore_slurm.config import SlurmConfig
 
 if TYPE_CHECKING:
     from erniecore.api.launcher import Launcher
-
-
-class SlurmConfig(LauncherConfig):
-    """Section of the launcher ``slurm``."""
-
-    nproc: int = Field(
-        0, ge=0, description="Ranks of the job, on all of its nodes together; 0: as many as `parallel` needs."
-    )
-    srun: list[str] = Field([], description="Further options of srun, e.g. `--cpu-bind=cores`.")
 
 
 class SlurmPlugin(Plugin):

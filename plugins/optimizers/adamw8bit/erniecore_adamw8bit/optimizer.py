@@ -25,7 +25,7 @@ from erniecore_adamw8bit.dynamic import dequantized, quantized
 if TYPE_CHECKING:
     from paddle import Tensor
 
-    from erniecore_adamw8bit.plugin import AdamW8bitConfig
+    from erniecore_adamw8bit.config import AdamW8bitConfig
 
 #: moment -> whether it has a sign
 MOMENTS = {"first": True, "second": False}

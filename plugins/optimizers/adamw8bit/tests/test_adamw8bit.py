@@ -3,9 +3,10 @@
 import numpy as np
 import paddle  # noqa: TID253
 import pytest
+from erniecore_adamw8bit.config import AdamW8bitConfig
 from erniecore_adamw8bit.dynamic import dequantized, quantized, values_of
 from erniecore_adamw8bit.optimizer import AdamW8bit
-from erniecore_adamw8bit.plugin import AdamW8bitConfig, plugin
+from erniecore_adamw8bit.plugin import plugin
 
 from erniecore.api.adamw import AdamW
 from erniecore.api.optimizer import AdamWConfig, ParameterRole, ParameterSpec, ShardSpec, TrainedParameter

@@ -35,7 +35,7 @@ from erniecore.api.optimizer import Optimizer, ParameterRole, ProcessGroup, Trai
 if TYPE_CHECKING:
     from paddle import Tensor
 
-    from erniecore_apollo.plugin import ApolloConfig
+    from erniecore_apollo.config import ApolloConfig
 
 #: added to norms that are divided by
 _TINY = 1e-8

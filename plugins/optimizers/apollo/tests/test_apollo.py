@@ -6,7 +6,8 @@ import numpy as np
 import paddle  # noqa: TID253
 import pytest
 from erniecore_apollo.apollo import Apollo
-from erniecore_apollo.plugin import ApolloConfig, plugin
+from erniecore_apollo.config import ApolloConfig
+from erniecore_apollo.plugin import plugin
 from erniecore_ops.random_values import Distribution, table_of
 
 from erniecore.api import ConfigError

@@ -25,7 +25,7 @@ from erniecore_lisa.sampling import chosen, entered, layer_of, layers_of
 if TYPE_CHECKING:
     from paddle import Tensor
 
-    from erniecore_lisa.plugin import LisaConfig
+    from erniecore_lisa.config import LisaConfig
 
 
 class Lisa(Optimizer):

@@ -1,4 +1,4 @@
-"""The plugin object of the optimizer ``lisa``, and its settings.
+"""The plugin object of the optimizer ``lisa``.
 
 Why an optimizer, and neither an adapter nor a callback: nothing is added to the model, and what a callback may do is watch. What
 LISA changes is which parameters are updated and what is kept for each, which is an optimizer's matter: its state is saved,
@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from erniecore.api import ConfigError, Field, hookimpl
+from erniecore.api import ConfigError, hookimpl
 from erniecore.api.optimizer import (
-    AdamWConfig,
     OptimizerPlugin,
     ParameterSpec,
     ProcessGroup,
@@ -20,21 +19,11 @@ from erniecore.api.optimizer import (
     TrainedParameter,
     adamw_bytes,
 )
+from erniecore_lisa.config import LisaConfig
 from erniecore_lisa.sampling import chosen, layer_of, layers_of
 
 if TYPE_CHECKING:
     from erniecore.api.optimizer import Optimizer
-
-
-class LisaConfig(AdamWConfig):
-    """AdamW of few layers at a time: embedding, head and whatever is in no numbered layer are always trained, of the layers a few
-    that change every `period` steps (arXiv:2403.17919). The other settings are AdamW's."""
-
-    layers: int = Field(
-        2, ge=1, description="Layers that are trained at a time. As many as the model has, or more: all, as with AdamW."
-    )
-    period: int = Field(20, ge=1, description="Steps after which other layers are chosen.")
-    seed: int = Field(0, ge=0, description="Of the choice. It does not depend on `run.seed`.")
 
 
 class LisaPlugin(OptimizerPlugin):

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import paddle  # noqa: TID253
 import pytest
+from erniecore_lisa.config import LisaConfig
 from erniecore_lisa.optimizer import Lisa
-from erniecore_lisa.plugin import LisaConfig, plugin
+from erniecore_lisa.plugin import plugin
 from erniecore_lisa.sampling import chosen, entered, layer_of, layers_of
 
 from erniecore.api import ConfigError

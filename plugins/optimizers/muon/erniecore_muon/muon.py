@@ -28,8 +28,8 @@ from paddle import Tensor  # noqa: TID253
 from erniecore.api.adamw import AdamW, ParameterSlot
 from erniecore.api.ops import square_sum
 from erniecore.api.optimizer import Optimizer, ParameterRole, ProcessGroup, ShardSpec, TrainedParameter
+from erniecore_muon.config import MuonConfig, is_matrix
 from erniecore_muon.newton_schulz import orthogonalized
-from erniecore_muon.plugin import MuonConfig, is_matrix
 
 
 class Muon(Optimizer):

@@ -3,9 +3,10 @@
 import numpy as np
 import paddle  # noqa: TID253
 import pytest
+from erniecore_muon.config import MuonConfig
 from erniecore_muon.muon import Muon, scale_of
 from erniecore_muon.newton_schulz import COEFFICIENTS, orthogonalized
-from erniecore_muon.plugin import MuonConfig, plugin
+from erniecore_muon.plugin import plugin
 from erniecore_ops import kernels
 
 from erniecore.api import ConfigError

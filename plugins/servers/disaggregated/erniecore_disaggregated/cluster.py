@@ -25,7 +25,7 @@ from erniecore.api import EnvironmentFault, Json, UsageError
 from erniecore.api.command import did_you_mean, note
 from erniecore.api.launcher import parent_variables
 from erniecore_disaggregated.channel import Channel, ChannelClosed
-from erniecore_disaggregated.plugin import DisaggregatedConfig
+from erniecore_disaggregated.config import DisaggregatedConfig
 from erniecore_disaggregated.policy import PrefixIndex, Role, WorkerState, may_switch
 
 #: seconds in which restarts are counted

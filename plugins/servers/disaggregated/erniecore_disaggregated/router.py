@@ -35,9 +35,9 @@ from erniecore.api import ErnieError, Json, UsageError
 from erniecore.api.command import note
 from erniecore_disaggregated.calls import Call
 from erniecore_disaggregated.cluster import Cluster, Member
+from erniecore_disaggregated.config import DisaggregatedConfig
 from erniecore_disaggregated.controller import Controller, Targets
 from erniecore_disaggregated.messages import check_portable, error_from, request_json, scored_from, tokens_from
-from erniecore_disaggregated.plugin import DisaggregatedConfig
 from erniecore_disaggregated.policy import Policy, Role, choose_decode, choose_prefill
 from erniecore_disaggregated.shared import MediaFiles
 

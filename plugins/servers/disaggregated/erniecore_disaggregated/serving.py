@@ -15,8 +15,8 @@ from fastapi import FastAPI
 from erniecore.api import UsageError
 from erniecore.api.command import open_tokenizer
 from erniecore_disaggregated.admin import add_admin
+from erniecore_disaggregated.config import DisaggregatedConfig
 from erniecore_disaggregated.metrics import ClusterMetrics
-from erniecore_disaggregated.plugin import DisaggregatedConfig
 from erniecore_disaggregated.router import Router
 
 

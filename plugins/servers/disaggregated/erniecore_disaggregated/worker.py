@@ -295,7 +295,7 @@ def _made(channel: Channel, given: Json) -> tuple[Worker, Json]:
     """The worker, and what the router has to know of it and of the model."""
     from erniecore_openai.serving import read_model
 
-    from erniecore_disaggregated.plugin import DisaggregatedConfig
+    from erniecore_disaggregated.config import DisaggregatedConfig
 
     settings = DisaggregatedConfig(**given["settings"])
     model = read_model(settings, Path(given["directory"]), _engine_class)

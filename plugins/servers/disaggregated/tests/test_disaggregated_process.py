@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import pytest
 from erniecore_openai.adapters import models_of
-from erniecore_openai.plugin import OpenAIConfig
+from erniecore_openai.config import OpenAIConfig
 from erniecore_openai.serving import read_model
 from erniecore_openai.state import Serving
 from openai_client import Client

@@ -13,7 +13,7 @@ from typing import Any
 from erniecore_fastdeploy.contract import layout_of
 
 from erniecore.api import UsageError, nearest
-from erniecore_fastdeploy_server.plugin import FastDeployConfig
+from erniecore_fastdeploy_server.config import FastDeployConfig
 
 #: what the settings say already, by the name that FastDeploy has for it
 OWN = {

@@ -31,7 +31,7 @@ from erniecore.api.command import note, open_tokenizer, show
 from erniecore.api.files import read_object
 from erniecore.api.launcher import parent_variables
 from erniecore_fastdeploy_server.command_line import command_line
-from erniecore_fastdeploy_server.plugin import FastDeployConfig
+from erniecore_fastdeploy_server.config import FastDeployConfig
 from erniecore_fastdeploy_server.probing import Address, is_free, is_healthy, probe, prompt_tokens
 
 #: seconds between two looks at ``/health``

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from erniecore_export.exporting import export_directory
 from erniecore_fastdeploy_server.command_line import command_line, parsers_of
-from erniecore_fastdeploy_server.plugin import FastDeployConfig
+from erniecore_fastdeploy_server.config import FastDeployConfig
 from erniecore_model_init.new_model import init_model
 from erniecore_text.training import train
 

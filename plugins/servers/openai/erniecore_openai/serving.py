@@ -22,8 +22,8 @@ from erniecore.api import CheckpointError, UsageError
 from erniecore.api.command import note, open_tokenizer, show
 from erniecore_openai.adapters import check_adapters, models_of, with_adapters
 from erniecore_openai.app import make_app
+from erniecore_openai.config import OpenAIConfig
 from erniecore_openai.constraints import Vocabulary
-from erniecore_openai.plugin import OpenAIConfig
 from erniecore_openai.rows import row_prompt
 from erniecore_openai.state import ServedModel, Serving
 

@@ -18,8 +18,8 @@ from erniecore_openai.metrics import Metrics
 if TYPE_CHECKING:
     from erniecore_generation.engine.requests import CompletionEngine, EngineStats, Ticket
 
+    from erniecore_openai.config import OpenAIConfig
     from erniecore_openai.constraints import Vocabulary
-    from erniecore_openai.plugin import OpenAIConfig
 
 T = TypeVar("T")
 Phase = Literal["loading", "ready", "draining", "failed"]

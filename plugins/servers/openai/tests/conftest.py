@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from erniecore_ernie45.templating import builtin_source
-from erniecore_openai.plugin import OpenAIConfig
+from erniecore_openai.config import OpenAIConfig
 from erniecore_openai.serving import read_model
 from erniecore_openai.state import Serving
 from erniecore_text import JinjaChatTemplate, SentencePieceTokenizer

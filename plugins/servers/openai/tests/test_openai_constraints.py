@@ -9,9 +9,9 @@ import httpx
 import jsonschema
 import numpy as np
 import pytest
+from erniecore_openai.config import OpenAIConfig
 from erniecore_openai.constraints import GrammarConstraint, Vocabulary
 from erniecore_openai.grammars import grammar_of, regex_term
-from erniecore_openai.plugin import OpenAIConfig
 from erniecore_openai.serving import read_model
 from erniecore_openai.state import Serving
 from hypothesis import HealthCheck, given, settings

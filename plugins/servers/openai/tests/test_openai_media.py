@@ -12,8 +12,8 @@ import pytest
 from engines import ask, engine_of
 from erniecore_generation.media import asked, prompt_media, references
 from erniecore_generation.respond import Responder, generate_text
+from erniecore_openai.config import OpenAIConfig
 from erniecore_openai.logprobs import TokenTexts
-from erniecore_openai.plugin import OpenAIConfig
 from erniecore_openai.serving import read_model
 from erniecore_openai.state import Serving
 from openai_client import Client

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from erniecore_generation.completions import prompt_ids
 from erniecore_generation.respond import generate_text
-from erniecore_openai.plugin import OpenAIConfig
+from erniecore_openai.config import OpenAIConfig
 from erniecore_openai.serving import read_model
 from erniecore_openai.state import Serving
 from openai_client import HELLO, Client, Forced, together

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 from engines import FIXTURES
-from erniecore_openai.plugin import OpenAIConfig
+from erniecore_openai.config import OpenAIConfig
 from erniecore_openai.serving import read_model
 from erniecore_openai.state import Serving
 from openai_client import Client

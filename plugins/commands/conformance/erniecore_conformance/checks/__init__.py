@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from erniecore.api import nearest
+from erniecore_conformance.check import Check
 from erniecore_conformance.checks import (
     adapter,
     callback,
@@ -30,10 +32,21 @@ from erniecore_conformance.checks import (
     server,
     training,
 )
-from erniecore_conformance.runner import Check
+from erniecore_conformance.expect import ensure
+from erniecore_conformance.subjects import Subject
+
+
+def check_every_expected_failures_are_real(subject: Subject) -> None:
+    """``expected_failures`` names existing checks, each with a reason."""
+    names = [check.name for check in checks_for(subject.kind)]
+    for name, reason in subject.plugin.expected_failures.items():
+        guess = nearest(name, names)
+        ensure(name in names, f"expected_failures: no check {name!r}" + (f"; did you mean {guess!r}?" if guess else ""))
+        ensure(bool(reason.strip()), f"expected_failures: {name!r} has no reason")
+
 
 CHECKS: dict[str, tuple[Check, ...]] = {
-    "every": every.CHECKS,
+    "every": (*every.CHECKS, Check(check_every_expected_failures_are_real)),
     "device": device.CHECKS,
     "parallel": (*parallel.CHECKS, *parallel_ranks.CHECKS),
     "model": (*model.CHECKS, *model_state.CHECKS, *model_media.CHECKS),

@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 from erniecore.api.adapter import AdapterCapability
+from erniecore_conformance.check import Check
 from erniecore_conformance.expect import ensure, ensure_bits, ensure_close
-from erniecore_conformance.runner import Check
 from erniecore_conformance.subjects import Subject
 from erniecore_conformance.toys.compute import (
     clear_gradients,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from erniecore_conformance.check import Check
 from erniecore_conformance.exercise import command_call
 from erniecore_conformance.expect import ensure, ensure_equal
-from erniecore_conformance.runner import Check
 from erniecore_conformance.subjects import Subject, run_probe
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from erniecore.api import DataError
 from erniecore.api.method import IGNORE
+from erniecore_conformance.check import Check
 from erniecore_conformance.expect import NotApplicable, ensure, ensure_equal, ensure_raises
-from erniecore_conformance.runner import Check
 from erniecore_conformance.subjects import Subject
 
 #: sources that are read row by row, or that are nothing

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from erniecore.api import DeviceUnavailable
 from erniecore.api.device import Cluster, Device
+from erniecore_conformance.check import Check
 from erniecore_conformance.expect import NotApplicable, ensure, ensure_bits, ensure_close, ensure_equal
-from erniecore_conformance.runner import Check
 from erniecore_conformance.subjects import Subject
 
 #: Relative error allowed for a matrix product of 64 terms, by dtype.

@@ -8,9 +8,9 @@ from typing import Any
 from erniecore.api import RowError
 from erniecore.api.data import Conversation, Document, Preference, UnpairedPreference
 from erniecore.api.method import IGNORE, Sample
+from erniecore_conformance.check import Check
 from erniecore_conformance.exercise import encoder_of
 from erniecore_conformance.expect import ensure, ensure_bits, ensure_equal
-from erniecore_conformance.runner import Check
 from erniecore_conformance.subjects import Subject
 from erniecore_conformance.toys.data import toy_records
 

@@ -12,9 +12,9 @@ from packaging.utils import canonicalize_name
 
 from erniecore.api import Plugin, Section, nearest
 from erniecore.api.testing import KINDS, all_hooks
+from erniecore_conformance.check import Check
 from erniecore_conformance.exercise import USE
 from erniecore_conformance.expect import NotApplicable, ensure, ensure_equal, ensure_raises
-from erniecore_conformance.runner import Check
 from erniecore_conformance.subjects import Subject
 
 SPECS = all_hooks()
@@ -175,17 +175,6 @@ def check_every_is_stateless(subject: Subject) -> None:
     ensure(not changed, f"attributes changed by use: {', '.join(changed)}")
 
 
-def check_every_expected_failures_are_real(subject: Subject) -> None:
-    """``expected_failures`` names existing checks, each with a reason."""
-    from erniecore_conformance.checks import checks_for
-
-    names = [check.name for check in checks_for(subject.kind)]
-    for name, reason in subject.plugin.expected_failures.items():
-        guess = nearest(name, names)
-        ensure(name in names, f"expected_failures: no check {name!r}" + (f"; did you mean {guess!r}?" if guess else ""))
-        ensure(bool(reason.strip()), f"expected_failures: {name!r} has no reason")
-
-
 def _probe(subject: Subject) -> dict[str, Any]:
     if subject.probe["error"] or not subject.probe["is_plugin"]:
         raise NotApplicable("it does not load (see every_loads_in_clean_process)")
@@ -233,5 +222,4 @@ CHECKS = (
     Check(check_every_config_is_described),
     Check(check_every_config_defaults_are_valid),
     Check(check_every_is_stateless),
-    Check(check_every_expected_failures_are_real),
 )

@@ -12,8 +12,8 @@ from typing import Any
 
 from erniecore.api.export import ExporterCapability
 from erniecore.api.model import ModelBundle
+from erniecore_conformance.check import Check
 from erniecore_conformance.expect import NotApplicable, ensure, ensure_bits, ensure_equal
-from erniecore_conformance.runner import Check
 from erniecore_conformance.subjects import Subject
 from erniecore_conformance.toys.bundle import bundle_for
 

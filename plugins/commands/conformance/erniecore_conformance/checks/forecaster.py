@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from erniecore.api.planning import Forecast
+from erniecore_conformance.check import Check
 from erniecore_conformance.expect import NotApplicable, ensure, ensure_equal
-from erniecore_conformance.runner import Check
 from erniecore_conformance.subjects import Subject
 from erniecore_conformance.toys.forecaster import toy_run
 

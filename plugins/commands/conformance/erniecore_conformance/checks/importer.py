@@ -10,8 +10,8 @@ from typing import Any
 from erniecore_key_tables import SECTIONS, KeyTable
 
 from erniecore.api.importer import Imported, ImportTarget
+from erniecore_conformance.check import Check
 from erniecore_conformance.expect import CheckFailed, ensure, ensure_equal
-from erniecore_conformance.runner import Check
 from erniecore_conformance.subjects import Subject
 
 #: what no toolkit calls a key

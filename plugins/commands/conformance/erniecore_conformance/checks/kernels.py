@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from erniecore.api import Plugin
 from erniecore.api.kernels import OPERATORS, Kernel, KernelSet
+from erniecore_conformance.check import Check
 from erniecore_conformance.expect import CheckFailed, NotApplicable, ensure, ensure_equal
-from erniecore_conformance.runner import Check
 from erniecore_conformance.subjects import Subject
 
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from erniecore.api.launcher import Launcher, RankExit, RankJob, RunningRanks
+from erniecore_conformance.check import Check
 from erniecore_conformance.expect import ensure, ensure_equal
-from erniecore_conformance.runner import Check
 from erniecore_conformance.subjects import Subject
 
 #: seconds that ranks which wait have; a launcher has ended them long before

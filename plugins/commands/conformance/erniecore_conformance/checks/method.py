@@ -10,9 +10,9 @@ from typing import Any
 
 from erniecore.api.method import IGNORE, Batch, MethodCapability, Objective, Sample
 from erniecore.api.reward import RewardFunction
+from erniecore_conformance.check import Check
 from erniecore_conformance.exercise import encoder_of
 from erniecore_conformance.expect import NotApplicable, ensure, ensure_bits, ensure_close, ensure_equal
-from erniecore_conformance.runner import Check
 from erniecore_conformance.subjects import Subject
 from erniecore_conformance.toys.data import collate, toy_records, toy_rewards
 from erniecore_conformance.toys.tokenizer import ToyTokenizer

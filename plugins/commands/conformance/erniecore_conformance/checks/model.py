@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from erniecore_conformance.exercise import architecture_of
+from erniecore_conformance.architectures import architecture_of
+from erniecore_conformance.check import Check
 from erniecore_conformance.expect import NotApplicable, ensure, ensure_bits, ensure_close, ensure_equal
-from erniecore_conformance.runner import Check
 from erniecore_conformance.subjects import Subject
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from erniecore_conformance.check import Check
 from erniecore_conformance.checks.model import build, joined_rows, rows_with_media
 from erniecore_conformance.expect import NotApplicable, ensure, ensure_close, ensure_raises
-from erniecore_conformance.runner import Check
 from erniecore_conformance.subjects import Subject
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from erniecore.api import EnvironmentFault
+from erniecore_conformance.architectures import architecture_of
+from erniecore_conformance.check import Check
 from erniecore_conformance.checks.model import build
-from erniecore_conformance.exercise import architecture_of
 from erniecore_conformance.expect import NotApplicable, ensure, ensure_bits, ensure_equal, ensure_raises
-from erniecore_conformance.runner import Check
 from erniecore_conformance.subjects import Subject
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from erniecore.api import ConfigError
 from erniecore.api.model import Layout
 from erniecore.api.parallel import Cluster, ParallelPlan
 from erniecore.api.testing import SingleProcess
+from erniecore_conformance.check import Check
 from erniecore_conformance.expect import NotApplicable, ensure, ensure_bits, ensure_close, ensure_equal
-from erniecore_conformance.runner import Check
 from erniecore_conformance.subjects import Subject
 
 _LAYOUT = Layout((("embed_tokens.weight", "vocab"), ("*", "replicate")))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from erniecore.api.model import Layout
 from erniecore.api.parallel import Cluster, ParallelPlan, ProcessGroup
 from erniecore.api.testing import SingleProcess, combine, sum_named
+from erniecore_conformance.check import Check
 from erniecore_conformance.expect import NotApplicable, ensure, ensure_equal
-from erniecore_conformance.runner import Check
 from erniecore_conformance.subjects import Subject
 
 if TYPE_CHECKING:

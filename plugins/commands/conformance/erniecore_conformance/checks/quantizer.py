@@ -9,8 +9,8 @@ from typing import Any, get_args
 
 from erniecore.api import ErnieError
 from erniecore.api.quantizer import QuantizerCapability
+from erniecore_conformance.check import Check
 from erniecore_conformance.expect import ensure, ensure_bits, ensure_close, ensure_raises
-from erniecore_conformance.runner import Check
 from erniecore_conformance.subjects import Subject
 from erniecore_conformance.toys.compute import (
     gradients,

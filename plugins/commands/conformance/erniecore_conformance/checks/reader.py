@@ -10,8 +10,8 @@ from typing import Any
 
 from erniecore.api import DataError, RowError
 from erniecore.api.data import DecompressorPlugin, RowReaderPlugin, SchemePlugin
+from erniecore_conformance.check import Check
 from erniecore_conformance.expect import CheckFailed, NotApplicable, ensure, ensure_equal
-from erniecore_conformance.runner import Check
 from erniecore_conformance.subjects import Subject
 
 #: base class -> its hook

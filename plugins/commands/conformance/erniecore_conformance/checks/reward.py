@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from erniecore.api.reward import Completion, RewardConfig
+from erniecore_conformance.check import Check
 from erniecore_conformance.expect import CheckFailed, ensure, ensure_equal
-from erniecore_conformance.runner import Check
 from erniecore_conformance.subjects import Subject
 from erniecore_conformance.toys.data import toy_completions
 

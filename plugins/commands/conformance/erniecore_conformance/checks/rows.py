@@ -12,8 +12,8 @@ from typing import Any
 from erniecore.api import RowError
 from erniecore.api.data import Conversation, Document, Message, Preference, UnpairedPreference
 from erniecore.api.method import Origin
+from erniecore_conformance.check import Check
 from erniecore_conformance.expect import CheckFailed, NotApplicable, ensure, ensure_equal
-from erniecore_conformance.runner import Check
 from erniecore_conformance.subjects import Subject
 
 _ORIGIN = Origin("toy.jsonl", 7)

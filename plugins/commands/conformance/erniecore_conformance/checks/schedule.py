@@ -6,8 +6,8 @@ import math
 from itertools import product
 from typing import Any
 
+from erniecore_conformance.check import Check
 from erniecore_conformance.expect import CheckFailed, ensure, ensure_equal
-from erniecore_conformance.runner import Check
 from erniecore_conformance.subjects import Subject
 
 #: steps after the warm-up, and those of the warm-up

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import tempfile
 
+from erniecore_conformance.check import Check
 from erniecore_conformance.expect import NotApplicable, ensure, ensure_raises
-from erniecore_conformance.runner import Check
 from erniecore_conformance.subjects import Subject, run_probe
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")

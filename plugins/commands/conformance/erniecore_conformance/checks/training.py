@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from erniecore.api.method import MethodCapability
+from erniecore_conformance.check import Check
 from erniecore_conformance.checks.method import _frozen, _objective, _one, _rows, _samples, _totals
 from erniecore_conformance.expect import CheckFailed, ensure, ensure_bits
-from erniecore_conformance.runner import Check
 from erniecore_conformance.subjects import Subject
 from erniecore_conformance.toys.data import collate
 

@@ -13,7 +13,8 @@ from erniecore.api import Json, UsageError, hookimpl
 from erniecore.api.model import Features, Layout, ModelConfig, StateAdapter, TensorMap, Tokenizer
 from erniecore_conformance.mutants.model_media import MUTANTS as MEDIA
 from erniecore_conformance.mutants.mutant import mutant
-from erniecore_conformance.toys.model import TOY_ARCHITECTURE, ToyModelPlugin, ToyStateAdapter
+from erniecore_conformance.toys.architecture import TOY_ARCHITECTURE
+from erniecore_conformance.toys.model import ToyModelPlugin, ToyStateAdapter
 from erniecore_conformance.toys.tokenizer import ToyTokenizer
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from erniecore.api import Plugin
+from erniecore_conformance.check import Check
 from erniecore_conformance.checks import CHECKS, checks_for
-from erniecore_conformance.runner import Check, Outcome, run_checks
+from erniecore_conformance.runner import Outcome, run_checks
 from erniecore_conformance.subjects import Subject
 
 

@@ -12,7 +12,8 @@ from erniecore.api.model import ModelBundle
 from erniecore.api.testing import entries
 from erniecore_conformance.expect import NotApplicable
 from erniecore_conformance.subjects import Subject
-from erniecore_conformance.toys.model import TOY_ARCHITECTURE, ToyStateAdapter
+from erniecore_conformance.toys.architecture import TOY_ARCHITECTURE
+from erniecore_conformance.toys.model import ToyStateAdapter
 from erniecore_conformance.toys.tokenizer import ToyTokenizer
 
 
@@ -66,7 +67,7 @@ def _tiny(name: str, seed: int) -> ModelBundle:
     """A tiny model of an installed plugin, without a tokenizer; raises ``NotApplicable`` without a recipe ``tiny``."""
     import paddle
 
-    from erniecore_conformance.exercise import architecture_of
+    from erniecore_conformance.architectures import architecture_of
 
     subject = Subject.installed("model", name)
     config, architecture = architecture_of(subject)

@@ -11,7 +11,8 @@ from erniecore.api.model import DecoderShape, LayerShape
 from erniecore.api.optimizer import AdamWConfig
 from erniecore.api.planning import REFERENCE, Forecast, ParallelLayout, Parameters, Plan, PlannedRun
 from erniecore.api.testing import CORE_SECTIONS, OPERATORS
-from erniecore_conformance.toys.model import TOY_ARCHITECTURE, ToyStateAdapter
+from erniecore_conformance.toys.architecture import TOY_ARCHITECTURE
+from erniecore_conformance.toys.model import ToyStateAdapter
 from erniecore_conformance.toys.others import ToyDevice
 
 

@@ -9,19 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from erniecore.api import CheckpointError, EnvironmentFault, Json, hookimpl
 from erniecore.api.model import Layout, ModelConfig, ModelPlugin, StateAdapter, TensorMap, Tokenizer
+from erniecore_conformance.toys.architecture import TOY_ARCHITECTURE
 from erniecore_conformance.toys.tokenizer import ToyTokenizer
 
 if TYPE_CHECKING:
     from erniecore_conformance.toys.paddle_lm import ToyLM
-
-TOY_ARCHITECTURE: Json = {
-    "model_type": "toy",
-    "vocab_size": 260,
-    "hidden_size": 16,
-    "intermediate_size": 24,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-}
 
 
 def transpose(arrays: Sequence[Any]) -> Any:

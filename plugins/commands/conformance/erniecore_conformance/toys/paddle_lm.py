@@ -12,7 +12,7 @@ from paddle import nn  # noqa: TID253
 from paddle.nn import functional as F  # noqa: TID253
 
 from erniecore.api.model import Features
-from erniecore_conformance.toys.model import TOY_ARCHITECTURE
+from erniecore_conformance.toys.architecture import TOY_ARCHITECTURE
 
 if TYPE_CHECKING:
     from erniecore.api import Json
