@@ -28,7 +28,7 @@ from erniecore_generation.options import (
 from erniecore.api import DataError, EnvironmentFault, UsageError, counted, nearest
 from erniecore.api.adapter import AdapterChoice
 from erniecore.api.command import JsonOption, note, opens_models, show, show_error, show_json, use_color
-from erniecore.api.data import Message
+from erniecore.api.data import MARKERS, Message
 from erniecore.api.files import printable
 from erniecore_chat import conversation_commands
 from erniecore_chat.chat_screen import ReplyScreen
@@ -48,6 +48,7 @@ HELP = """/reset          forget the conversation
 /system [TEXT]  set or show the system message (forgets the conversation)
 /adapter [NAME] show the adapters, or use another one; off: the model alone
 /image FILE     show the model an image with the next message, where it says <image>; may be repeated
+/video FILE     the same of a video, where it says <video>
 /set [NAME VALUE] show or change temperature, top_p, top_k, min_p, repetition_penalty, seed, max_new_tokens
 /tool RESULT    give the result of a tool that the reply has called
 /load FILE [N]  continue the conversation in a row of a file
@@ -182,7 +183,8 @@ class Talk:
         self.sampling, self.system = sampling, system
         self.max_new_tokens, self.labels, self.as_json = max_new_tokens, labels, as_json
         self.history: list[Message] = []
-        self.images: list[str] = []
+        #: files that go with the next message, by kind
+        self.shown: dict[str, list[str]] = {kind: [] for kind in MARKERS}
         self.tools: tuple[Json, ...] = tools
         self.former: tuple[Message, ...] = ()
         self.turns = 0
@@ -190,7 +192,7 @@ class Talk:
             "/reset": self._reset,
             "/system": self._set_system,
             "/adapter": self._adapter,
-            "/image": self._image,
+            **{f"/{kind}": partial(self._show, kind) for kind in MARKERS},
             **{name: partial(self._run, command) for name, command in _COMMANDS.items()},
             "/help": self._help,
             "/quit": lambda rest: False,
@@ -219,15 +221,15 @@ class Talk:
         return True
 
     def _reply(self, line: str) -> None:
-        """Reply to a message, with the images that were shown before it."""
+        """Reply to a message, with the images and videos that were shown before it."""
         from erniecore_generation.media import asked
 
         try:
-            self.history.append(asked(line, self.images, "/image"))
+            self.history.append(asked(line, self.shown["image"], self.shown["video"], prefix="/"))
         except UsageError as error:
             show_error(error)
             return
-        self.images = []
+        self._forget_shown()
         self.reply()
 
     def reply(self) -> bool:
@@ -309,23 +311,28 @@ class Talk:
             del self.history[:2]
             note("note: the context is full: dropped the oldest user and assistant messages")
 
-    def _image(self, rest: str) -> bool:
+    def _show(self, kind: str, rest: str) -> bool:
         from erniecore_generation.media import asked
 
         if not rest:
-            note(", ".join(map(printable, self.images)) or "usage: /image FILE")
+            note(", ".join(map(printable, self.shown[kind])) or f"usage: /{kind} FILE")
             return True
+        files = {"images": [rest] if kind == "image" else [], "videos": [rest] if kind == "video" else []}
         try:
-            self.responder.encode([asked("", [rest], "/image")])  # says now what is wrong with it
+            self.responder.encode([asked("", **files, prefix="/")])  # says now what is wrong with it
         except (UsageError, DataError) as error:
             show_error(error)
         else:
-            self.images.append(rest)
+            self.shown[kind].append(rest)
         return True
+
+    def _forget_shown(self) -> None:
+        for files in self.shown.values():
+            files.clear()
 
     def _reset(self, rest: str) -> bool:
         self.history.clear()
-        self.images.clear()
+        self._forget_shown()
         note("The conversation is forgotten.")
         return True
 

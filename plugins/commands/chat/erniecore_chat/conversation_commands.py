@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from erniecore.api import ErnieError, RowError, UsageError, counted
 from erniecore.api.command import did_you_mean, note, show_error
-from erniecore.api.data import Conversation, Message
+from erniecore.api.data import Conversation, Media, Message
 from erniecore.api.rows import Source, decode_row, resolve
 
 if TYPE_CHECKING:
@@ -166,10 +166,17 @@ def plain(message: Message) -> dict[str, Any]:
 
 
 def _beside(talk: Talk, messages: list[Message]) -> dict[str, Any]:
-    """What a row has beside its messages: images and tools."""
-    images = [str(Path(media.base, media.source)) for m in messages for media in m.media]
-    found = {"images": images, "tools": list(talk.tools)}
+    """What a row has beside its messages: images, videos and tools."""
+    found: dict[str, list[Any]] = {"images": [], "videos": [], "tools": list(talk.tools)}
+    for media in (media for message in messages for media in message.media):
+        frames = [_from_anywhere(media, frame) for frame in media.frames]
+        found[f"{media.kind}s"].append(frames or _from_anywhere(media, media.source))
     return {name: value for name, value in found.items() if value}
+
+
+def _from_anywhere(media: Media, source: str) -> str:
+    """A source that does not depend on the directory of the row's file."""
+    return source if source.startswith("data:") else str(Path(media.base, source))
 
 
 def _append(path: Path, row: dict[str, Any]) -> bool:

@@ -42,6 +42,10 @@ Images = Annotated[
     list[Path] | None,
     typer.Option("--image", metavar="FILE", help="Image of the prompt, where it says <image>; may be repeated."),
 ]
+Videos = Annotated[
+    list[Path] | None,
+    typer.Option("--video", metavar="FILE", help="Video of the prompt, where it says <video>; may be repeated."),
+]
 System = Annotated[str, typer.Option("--system", metavar="TEXT", help="System message before it.")]
 
 
@@ -52,6 +56,7 @@ def generate(
     prompt: Prompt = None,
     prompt_file: PromptFile = None,
     image: Images = None,
+    video: Videos = None,
     system: System = "",
     raw: Annotated[bool, typer.Option("--raw", help="Continue plain text: no chat template.")] = False,
     max_new_tokens: NewTokens = None,
@@ -70,8 +75,10 @@ def generate(
     as_json: JsonOption = False,
 ) -> None:
     """Generate a completion. Greedy unless a sampling option is given. The prompt is one user message unless --raw."""
-    text = "" if image and prompt is None and prompt_file is None else read_prompt(prompt, prompt_file)
-    for option, given in (("--system", bool(system)), ("--thinking", thinking is not None), ("--image", bool(image))):
+    seen = bool(image or video)
+    text = "" if seen and prompt is None and prompt_file is None else read_prompt(prompt, prompt_file)
+    chat = {"--system": system, "--thinking": thinking is not None, "--image": image, "--video": video}
+    for option, given in chat.items():
         if raw and given:
             raise UsageError(f"{option} needs the chat template", fix=f"leave out --raw or {option}")
     options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
@@ -80,7 +87,7 @@ def generate(
     from erniecore_generation.media import asked
     from erniecore_generation.respond import generate_text
 
-    messages = [*([Message("system", system)] if system else []), asked(text, image or ())]
+    messages = [*([Message("system", system)] if system else []), asked(text, image or (), video or ())]
     [completion] = generate_text(
         bundle.model,
         tokenizer,

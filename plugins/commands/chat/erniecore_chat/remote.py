@@ -10,6 +10,7 @@ import base64
 import http.client
 import json
 import mimetypes
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from urllib.parse import urlsplit
 from erniecore_system.addresses import is_loopback
 
 from erniecore.api import EnvironmentFault, Json, UsageError
-from erniecore.api.data import Message, ToolCall
+from erniecore.api.data import MARKERS, Media, Message, ToolCall
 from erniecore.api.files import read_bytes
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
 #: seconds for a connection, and for the list of models
 _CONNECT = 10.0
-_MARKER = "<image>"
+#: what files are sent as whose names tell nothing
+_KINDS = {"image": "image/png", "video": "video/mp4"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,7 @@ class RemoteResponder:
         return name or str(names[0])
 
     def encode(self, messages: Sequence[Message], tools: Sequence[Json] = ()) -> RemotePrompt:
-        """The conversation as JSON. Raises ``UsageError`` for an image that cannot be read."""
+        """The conversation as JSON. Raises ``UsageError`` for an image or video that cannot be read."""
         found, results = [], 0
         for message in messages:
             found.append(_plain(message, results))
@@ -269,17 +271,31 @@ def _plain(message: Message, result: int) -> Json:
 
 
 def _parts(message: Message) -> list[Json]:
-    """Text and images, each image where the text has its marker."""
+    """Text, images and videos, each where the text has its marker."""
     found: list[Json] = []
-    for number, text in enumerate(message.content.split(_MARKER)):
-        if number:
-            path = Path(message.media[number - 1].base, message.media[number - 1].source)
-            kind = mimetypes.guess_type(path.name)[0] or "image/png"
-            try:
-                data = base64.b64encode(read_bytes(path)).decode()
-            except OSError as error:
-                raise UsageError("cannot read the image", where=str(path), found=error.strerror or "") from error
-            found.append({"type": "image_url", "image_url": {"url": f"data:{kind};base64,{data}"}})
-        if text:
+    left = iter(message.media)
+    markers = {MARKERS[media.kind] for media in message.media}
+    for text in re.split("(" + "|".join(sorted(markers)) + ")", message.content):
+        if text in markers:
+            media = next(left)
+            part = f"{media.kind}_url"
+            found.append({"type": part, part: {"url": _data_url(media)}})
+        elif text:
             found.append({"type": "text", "text": text})
     return found
+
+
+def _data_url(media: Media) -> str:
+    """The file itself: a server opens no paths of others. Raises ``UsageError`` for one that cannot be read."""
+    if media.frames:
+        fix = "send a file, or ask a model in this process (--model)"
+        raise UsageError("a list of frames cannot be sent to a server", where=media.where, fix=fix)
+    if media.source.startswith("data:"):
+        return media.source
+    path = Path(media.base, media.source)
+    kind = mimetypes.guess_type(path.name)[0] or _KINDS[media.kind]
+    try:
+        data = base64.b64encode(read_bytes(path)).decode()
+    except OSError as error:
+        raise UsageError(f"cannot read the {media.kind}", where=str(path), found=error.strerror or "") from error
+    return f"data:{kind};base64,{data}"

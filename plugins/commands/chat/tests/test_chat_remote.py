@@ -1,5 +1,6 @@
 """``ernie chat --url``: the commands and replies of a local model, over a real server; and chats on a real terminal."""
 
+import base64
 import http.server
 import io
 import json
@@ -160,6 +161,21 @@ def test_reasoning_and_tools_of_a_server(chat, scripted, tmp_path):
     assert "reasoning" not in json.dumps(second["messages"])  # it would be part of the next prompt
     saved = json.loads(row.read_text())["messages"]
     assert (saved[1]["reasoning_content"], saved[-1]["reasoning_content"]) == ("let me see", "good")
+
+
+def test_images_and_videos_are_sent_as_they_are_where_their_markers_stand(chat, scripted, tmp_path):
+    for name in ("a.png", "b.mp4"):
+        (tmp_path / name).write_bytes(name.encode())
+    shown = f"/image {tmp_path / 'a.png'}", f"/video {tmp_path / 'b.mp4'}", "/video none.mp4"
+    _, _, err = chat(*shown, "<video>?<image>", args=("--url", scripted, "--key-file", ""))
+    assert "cannot read the video" in err
+    [asked] = _Scripted.asked
+    kinds = [part["type"] for part in asked["messages"][0]["content"]]
+    assert kinds == ["video_url", "text", "image_url"]
+    first, text, last = asked["messages"][0]["content"]
+    assert first["video_url"]["url"] == "data:video/mp4;base64," + base64.b64encode(b"b.mp4").decode()
+    assert last["image_url"]["url"] == "data:image/png;base64," + base64.b64encode(b"a.png").decode()
+    assert text["text"] == "?"
 
 
 def test_an_empty_reply_is_saved_and_told(chat, scripted, tmp_path):

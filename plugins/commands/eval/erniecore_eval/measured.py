@@ -141,7 +141,7 @@ def _keep(file: Path | None) -> Callable[[Generated], None]:
         ) from error
 
     def keep(generated: Generated) -> None:
-        row = {
+        row: dict[str, Any] = {
             "group": generated.item.group,
             "question": generated.question,
             "reference": generated.reference,
@@ -149,8 +149,8 @@ def _keep(file: Path | None) -> Callable[[Generated], None]:
             "correct": generated.correct,
             "finish_reason": generated.completion.finish_reason,
         }
-        if images := [media.source for message in messages_of(generated.item.record) for media in message.media]:
-            row["images"] = images
+        for media in (media for message in messages_of(generated.item.record) for media in message.media):
+            row.setdefault(f"{media.kind}s", []).append(list(media.frames) or media.source)
         with file.open("a", encoding="utf-8") as out:
             out.write(json.dumps(row, ensure_ascii=False) + "\n")
 

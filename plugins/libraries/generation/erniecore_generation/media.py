@@ -7,18 +7,19 @@ Letters: b prompts, w columns, S tokens of a prompt.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
 from erniecore.api import UsageError
-from erniecore.api.data import IGNORE, IMAGE_MARKER, Media, MediaReader, Message, Sample
+from erniecore.api.data import IGNORE, MARKERS, Media, MediaReader, Message, Sample
 from erniecore.api.training import collate
 
 if TYPE_CHECKING:
@@ -127,24 +128,32 @@ def _appended(inputs: Inputs, more: Iterable[Mapping[str, NDArray[Any]]]) -> Inp
     return inputs | {name: np.concatenate(values) for name, values in found.items()}
 
 
-def asked(text: str, files: Sequence[str | Path], where: str = "--image") -> Message:
-    """A user's message with images: where its text has ``<image>``, else before it.
+def asked(text: str, images: Sequence[str | Path], videos: Sequence[str | Path] = (), *, prefix: str = "--") -> Message:
+    """A user's message with images and videos: where its text has ``<image>`` and ``<video>``, else before it. Errors name
+    ``prefix`` with the kind as what gave the file.
 
     Raises ``UsageError`` for another number of markers than of files; the files are not opened."""
-    media = tuple(Media(path.name, str(path.parent), f"{where} {file}") for file in files for path in [_real(file)])
-    markers = text.count(IMAGE_MARKER)
-    if media and markers not in (0, len(media)):
-        found, expected = (
-            f"{markers} {IMAGE_MARKER}, {len(media)} images",
-            f"one {IMAGE_MARKER} for each image, or none",
-        )
-        raise UsageError("images and markers do not fit each other", where=where, found=found, expected=expected)
-    return Message("user", text if markers else IMAGE_MARKER * len(media) + text, media=media)
+    given = [_typed("image", images, prefix), _typed("video", videos, prefix)]
+    shown = {media[0].kind: media for media in given if media}
+    before = ""
+    for kind, media in shown.items():
+        marker, count = MARKERS[kind], text.count(MARKERS[kind])
+        if count not in (0, len(media)):
+            found, expected = f"{count} {marker}, {len(media)} {kind}s", f"one {marker} for each {kind}, or none"
+            message = f"{kind}s and markers do not fit each other"
+            raise UsageError(message, where=prefix + kind, found=found, expected=expected)
+        before += "" if count else marker * len(media)
+    text = before + text
+    left = {MARKERS[kind]: iter(media) for kind, media in shown.items()}
+    ordered = (next(left[marker]) for marker in re.findall("|".join(left), text) if marker)
+    return Message("user", text, media=tuple(ordered))
 
 
-def _real(file: str | Path) -> Path:
-    """Whoever types a path may mean a link."""
-    return Path(os.path.realpath(os.path.expanduser(file)))
+def _typed(kind: Literal["image", "video"], files: Sequence[str | Path], prefix: str) -> list[Media]:
+    """Whoever types a path may mean a link, which is followed."""
+    paths = [Path(os.path.realpath(os.path.expanduser(file))) for file in files]
+    named = zip(paths, files, strict=True)
+    return [Media(path.name, str(path.parent), f"{prefix}{kind} {file}", kind) for path, file in named]
 
 
 def media_of(template: ChatTemplate | None, messages: Sequence[Message], ids: Sequence[int]) -> PromptMedia | None:
@@ -214,11 +223,13 @@ def _reader(template: ChatTemplate | None) -> MediaReader:
 
 
 def check_media(template: ChatTemplate | None, messages: Sequence[Message]) -> None:
-    """Raises ``UsageError`` for images where the model reads none."""
+    """Raises ``UsageError`` for images and videos where the model reads none."""
     media = [media for message in messages for media in message.media]
     if media and not isinstance(template, MediaReader):
         fix = "ask a model that sees, such as ernie45-vl or paddleocr-vl"
-        raise UsageError("this model reads no images", where=media[0].where, found=media[0].source[:80], fix=fix)
+        raise UsageError(
+            f"this model reads no {media[0].kind}s", where=media[0].where, found=media[0].source[:80], fix=fix
+        )
 
 
 def prompt_inputs(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PIL import ImageDraw, ImageFont
@@ -33,6 +34,14 @@ def write_time(image: Image.Image, seconds: float, font: str = "") -> None:
         place = ImageDraw.Draw(image)
         text, face = time_text(seconds), _font(font, size)
         place.text((0, 0), text, font=face, fill=black, stroke_width=size // 10, stroke_fill=white)
+
+
+def font_bytes(font: str = "") -> bytes:
+    """The file of the font that :func:`write_time` takes. Raises ``EnvironmentFault`` as that does."""
+    face = _font(font, 10)
+    if font:
+        return Path(font).read_bytes()
+    return bytes(face.font_bytes)
 
 
 @lru_cache(maxsize=16)

@@ -29,7 +29,7 @@ _TOKENIZER = (
     "added_tokens.json",
     "vocab.*",
     "merges.txt",
-    "preprocessor_config.json",
+    "*preprocessor_config.json",
 )
 _TEMPLATE = ("chat_template.*",)
 #: of a directory with another model, or of a run that made it

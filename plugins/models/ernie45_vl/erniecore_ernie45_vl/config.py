@@ -23,14 +23,19 @@ class MediaSection(DecoderSection):
         1 << 26, ge=1, description="Images with more pixels in the file are refused before they are decoded."
     )
     image_most_bytes: int = Field(1 << 26, ge=1, description="Larger image files and data URLs are refused.")
-    image_upright: bool = Field(
-        False, description="Turn images as their EXIF note says; the published preprocessing ignores it."
+    image_upright: bool | None = Field(
+        None,
+        description="Turn images as their EXIF note says; "
+        "unset: as the model's preprocessor_config.json says, else false, as published.",
     )
 
 
 class VlConfig(RouterSection, MediaSection):
     """Section of the vision-language models: how to train what config.json describes. Runs train the text part unless ``train``
-    says otherwise; the other parts are loaded, frozen and written again."""
+    says otherwise; the other parts are loaded, frozen and written again.
+
+    What is unset about images and videos is as the model's ``preprocessor_config.json`` and ``video_preprocessor_config.json``
+    say, so that a model is used as it was trained, else as usual (``preprocessing.py``)."""
 
     train: tuple[Part, ...] = Field(
         ("text",),
@@ -48,33 +53,51 @@ class VlConfig(RouterSection, MediaSection):
         description="Chat template: `ernie45-vl`, `ernie45-vl-thinking`, those of the text models, or the path of a .jinja file. "
         "Empty: the tokenizer directory's own (chat_template.jinja or a key of tokenizer_config.json), else `ernie45-vl`.",
     )
-    image_min_pixels: int = Field(56 * 56, ge=28 * 28, description="Smaller images are enlarged to so many pixels.")
-    image_max_pixels: int = Field(
-        6177 * 28 * 28, ge=28 * 28, description="Larger images are reduced to so many pixels; 784 are a token."
+    image_min_pixels: int | None = Field(
+        None,
+        ge=28 * 28,
+        description="Smaller images are enlarged to so many pixels. Unset, here and in what follows of images and videos: as "
+        "the model's files say, else 56 x 56.",
     )
-    video_frames: Literal["fps", "intervals", "linspace"] = Field(
-        "fps",
-        description="Which frames of a video the model sees. `fps`: as ERNIEKit: the middle of every 1 / `video_fps` seconds; "
+    image_max_pixels: int | None = Field(
+        None,
+        ge=28 * 28,
+        description="Larger images are reduced to so many pixels; 784 are a token. Unset: else 6177 tokens.",
+    )
+    video_frames: Literal["fps", "intervals", "linspace"] | None = Field(
+        None,
+        description="Which frames of a video the model sees; unset: else `fps`. `fps`: as ERNIEKit: the middle of every "
+        "1 / `video_fps` seconds; "
         "where that is fewer than `video_min_frames` or more than `video_max_frames`, so many, the middles of equal intervals. "
         "`intervals`: as PaddleFormers, `video_fps` times the seconds, from the middles of equal intervals. `linspace`: as "
         "LLaMA-Factory, as many, evenly from the first to the last.",
     )
-    video_fps: float = Field(2.0, gt=0, le=60, description="Frames per second of a video; of a list of frames too.")
-    video_min_frames: int = Field(16, ge=1, description="At least so many frames, by the rule `fps`.")
-    video_max_frames: int = Field(480, ge=1, description="At most so many frames; published inference has 180.")
-    video_target_frames: int = Field(0, ge=0, description="So many frames of every video; 0: by `video_fps`.")
-    video_min_pixels: int = Field(
-        299 * 28 * 28, ge=28 * 28, description="Smaller frames are enlarged to so many pixels."
+    video_fps: float | None = Field(
+        None, gt=0, le=60, description="Frames per second of a video; of a list of frames too. Unset: else 2."
     )
-    video_max_pixels: int = Field(
-        1196 * 28 * 28, ge=28 * 28, description="Larger frames are reduced to so many pixels."
+    video_min_frames: int | None = Field(
+        None, ge=1, description="At least so many frames, by the rule `fps`. Unset: else 16."
     )
-    video_timestamps: bool = Field(
-        True, description="Write its time into the corner of every frame, as published inference does."
+    video_max_frames: int | None = Field(
+        None, ge=1, description="At most so many frames. Unset: else 480; published inference has 180."
     )
-    video_font: str = Field(
-        "",
-        description="TrueType font of the times; published inference has Roboto-Regular. Empty: the font of Pillow (Aileron).",
+    video_target_frames: int | None = Field(
+        None, ge=0, description="So many frames of every video; 0: by `video_fps`, unset: else that."
+    )
+    video_min_pixels: int | None = Field(
+        None, ge=28 * 28, description="Smaller frames are enlarged to so many pixels. Unset: else 299 tokens of 784."
+    )
+    video_max_pixels: int | None = Field(
+        None, ge=28 * 28, description="Larger frames are reduced to so many pixels. Unset: else 1196 tokens of 784."
+    )
+    video_timestamps: bool | None = Field(
+        None,
+        description="Write its time into the corner of every frame. Unset: else true, as published inference does.",
+    )
+    video_font: str | None = Field(
+        None,
+        description="TrueType font of the times; published inference has Roboto-Regular. It is copied beside the weights. "
+        "Empty: the font of Pillow (Aileron).",
     )
     video_most_seconds: float = Field(1800.0, gt=0, description="Longer videos are refused.")
     video_most_pixels: int = Field(

@@ -91,11 +91,9 @@ class Ernie45VlPlugin(ModelPlugin):
     @hookimpl
     def ernie_build_tokenizer(self, config: VlConfig, directory: Path) -> Tokenizer:
         """The SentencePiece tokenizer in ``directory``, with a chat template that also writes images."""
-        from erniecore_ernie45.templating import read_tokenizer
+        from erniecore_ernie45_vl.templating import read_vl_tokenizer
 
-        from erniecore_ernie45_vl.templating import TEMPLATES, seeing
-
-        return seeing(read_tokenizer(directory, config.template, TEMPLATES), config)
+        return read_vl_tokenizer(directory, config)
 
     @hookimpl
     def ernie_collect_metrics(self, run: RunView) -> Mapping[str, float]:

@@ -12,11 +12,11 @@ from erniecore_ernie45.templating import choose_template
 from erniecore_ernie45_vl import prompts
 from erniecore_ernie45_vl.config import VlConfig
 from erniecore_ernie45_vl.images import read_images
+from erniecore_ernie45_vl.preprocessing import Preprocessing
 from erniecore_ernie45_vl.seeing import END, PLACEHOLDER, START
-from erniecore_ernie45_vl.templating import TEMPLATES, seeing
+from erniecore_ernie45_vl.templating import TEMPLATES, VlTokenizer, read_vl_tokenizer, seeing
 from erniecore_formats import messages as rows
 from erniecore_sft.encoder import SftEncoder
-from erniecore_text import SentencePieceTokenizer
 from erniecore_text.training import train
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -47,12 +47,12 @@ def plain(folder):
     made.save(folder)
     size = made.vocab_size
     (folder / "added_tokens.json").write_text(json.dumps({PLACEHOLDER: size, START: size + 1, END: size + 2}))
-    return lambda: SentencePieceTokenizer.from_directory(folder, choose_template("", folder, TEMPLATES))
+    return lambda config=None: read_vl_tokenizer(folder, config or VlConfig())
 
 
 @pytest.fixture(scope="module")
 def tokenizer(plain):
-    return seeing(plain(), VlConfig())
+    return plain()
 
 
 def record(folder, *turns, images=()):
@@ -223,17 +223,16 @@ def test_settings_of_sizes_and_roots(plain, folder, tmp_path):
     Image.new("RGB", (200, 200)).save(tmp_path / "far.png")
     said = record(folder, *ask(), images=[str(tmp_path / "far.png")])
     config = VlConfig(media_roots=(str(tmp_path),), image_max_pixels=84 * 84)
-    (sample,) = encode(seeing(plain(), config), said)
+    (sample,) = encode(plain(config), said)
     assert json.loads(sample.media[0])["grid"] == [1, 6, 6]
     with pytest.raises(RowError, match="too many pixels"):
-        encode(seeing(plain(), VlConfig(media_roots=(str(tmp_path),), image_most_pixels=100)), said)
+        encode(plain(VlConfig(media_roots=(str(tmp_path),), image_most_pixels=100)), said)
 
 
 def test_a_tokenizer_without_these_tokens(folder):
     made = train([*TEXTS, *TEXTS], 325)
-    bare = seeing(
-        SentencePieceTokenizer(made.model, made.files, choose_template("ernie45-vl", folder, TEMPLATES)), VlConfig()
-    )
+    bare = VlTokenizer(made.model, made.files, choose_template("ernie45-vl", folder, TEMPLATES))
+    seeing(bare, VlConfig(), Preprocessing())
     with pytest.raises(RowError, match="no token for images"):
         encode(bare, record(folder, *ask(), images=["a.png"]))
     (sample,) = encode(bare, Conversation((Message("user", "What?"), Message("assistant", "red"))))

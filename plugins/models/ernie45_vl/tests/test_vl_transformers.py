@@ -1,4 +1,5 @@
-"""With transformers itself: it loads what ``ernie export --to hf-nested`` writes, and gives our logits of prompts with images.
+"""With transformers itself: it loads what ``ernie export --to hf-nested`` writes, and gives our pixels of images and our
+logits of prompts with them.
 
 Runs where ``ERNIE_HF_PYTHON`` names an interpreter with torch and transformers."""
 
@@ -22,7 +23,13 @@ pytestmark = [
 ]
 READER = """
 import sys, numpy as np, torch
-from transformers import AutoModelForImageTextToText
+from PIL import Image
+from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoTokenizer
+processor, tokenizer = (kind.from_pretrained(sys.argv[1]) for kind in (AutoImageProcessor, AutoTokenizer))
+assert "Ernie4_5_VLMoe" in type(processor).__name__, processor
+assert tokenizer.image_token == "<|IMAGE_PLACEHOLDER|>", tokenizer
+images = [Image.open(f"{sys.argv[2]}/{name}.png") for name in "ab"]
+np.savez(sys.argv[2] + "/pixels.npz", **processor(images, return_tensors="np"))
 model, told = AutoModelForImageTextToText.from_pretrained(sys.argv[1], dtype=torch.float32, output_loading_info=True)
 assert not any(told[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")), told
 given = {name: torch.tensor(value) for name, value in np.load(sys.argv[2] + "/given.npz").items()}
@@ -48,6 +55,9 @@ def test_a_nested_export_is_loaded_and_gives_our_logits(home, tmp_path):
     command = [os.environ["ERNIE_HF_PYTHON"], "-c", READER, str(tmp_path / "out"), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
+    pixels = np.load(tmp_path / "pixels.npz")  # of its own image processor
+    for name in ("pixel_values", "image_grid_thw"):
+        np.testing.assert_array_equal(pixels[name], seen[name])
     tensors = {"position_ids": positions[None], **seen}
     with paddle.no_grad():
         ours = model(paddle.to_tensor(np.array([prompt])), **{n: paddle.to_tensor(v) for n, v in tensors.items()})

@@ -8,7 +8,6 @@ import pickle
 import av
 import numpy as np
 import pytest
-from erniecore_ernie45.templating import choose_template
 from erniecore_ernie45_vl.config import VlConfig
 from erniecore_ernie45_vl.images import Sizing, read_images, read_videos
 from erniecore_ernie45_vl.positions import IMAGE, VIDEO
@@ -21,11 +20,10 @@ from erniecore_ernie45_vl.seeing import (
     VIDEO_PLACEHOLDER,
     VIDEO_START,
 )
-from erniecore_ernie45_vl.templating import TEMPLATES, seeing
+from erniecore_ernie45_vl.templating import read_vl_tokenizer
 from erniecore_formats import erniekit, messages
 from erniecore_media import write_time
 from erniecore_sft.encoder import SftEncoder
-from erniecore_text import SentencePieceTokenizer
 from erniecore_text.training import train
 from PIL import Image
 from small_videos import video
@@ -70,8 +68,7 @@ def reader(made, folder, *tokens, **settings):
     made.save(directory)
     added = {token: made.vocab_size + i for i, token in enumerate([PLACEHOLDER, START, END, *tokens])}
     (directory / "added_tokens.json").write_text(json.dumps(added))
-    template = choose_template("", directory, TEMPLATES)
-    return seeing(SentencePieceTokenizer.from_directory(directory, template), VlConfig(**{**SMALL, **settings}))
+    return read_vl_tokenizer(directory, VlConfig(**{**SMALL, **settings}))
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from erniecore_ernie45_vl.images import MOST_ASPECT, Sizing, smart_size
+from erniecore_ernie45_vl.preprocessing import OWN
 
 from erniecore.api import EnvironmentFault
 from erniecore.api.files import read_object
@@ -19,13 +20,14 @@ HALF = (0.5, 0.5, 0.5)
 
 @dataclass(frozen=True)
 class OcrSizing(Sizing):
-    """Limits of the published model; patches row by row."""
+    """Limits of the published model; patches row by row. ``upright``: turn images as their EXIF note says."""
 
     fewest: int = 147384
     most: int = 2822400
     mean: tuple[float, ...] = HALF
     std: tuple[float, ...] = HALF
     by_rows: bool = True
+    upright: bool = False
 
     def size_of(self, height: int, width: int) -> tuple[int, int]:
         """A side below 28 is enlarged to 28 first, with the other in proportion.
@@ -65,14 +67,20 @@ def read_sizing(directory: Path, config: OcrConfig) -> OcrSizing:
         most=config.image_max_pixels or most,
         mean=tuple(mean),
         std=tuple(std),
+        upright=_upright(said) if config.image_upright is None else config.image_upright,
     )
+
+
+def _upright(said: Mapping[str, Any]) -> bool:
+    own = said.get(OWN)
+    return isinstance(own, Mapping) and own.get("image_upright") is True
 
 
 def _numbers(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and len(value) == 3 and all(type(n) in (int, float) for n in value)
 
 
-def described(sizing: Sizing) -> dict[str, Any]:
+def described(sizing: OcrSizing) -> dict[str, Any]:
     """preprocessor_config.json of a model that sees images so."""
     return {
         "do_convert_rgb": True,
@@ -90,4 +98,5 @@ def described(sizing: Sizing) -> dict[str, Any]:
         "resample": 3,
         "rescale_factor": 1 / 255,
         "temporal_patch_size": 1,
+        OWN: {"image_upright": sizing.upright},
     }

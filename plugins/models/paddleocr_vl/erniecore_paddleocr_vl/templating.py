@@ -90,7 +90,7 @@ def read_ocr_tokenizer(directory: Path, config: OcrConfig) -> OcrTokenizer:
     tokenizer = OcrTokenizer.from_directory(directory, choose_template(config.template, directory, TEMPLATES))
     assert isinstance(tokenizer, OcrTokenizer)
     tokenizer.sizing = read_sizing(directory, config)
-    with_images(tokenizer, config, tokenizer.sizing, OcrTemplate)
+    with_images(tokenizer, config, tokenizer.sizing, OcrTemplate, tokenizer.sizing.upright)
     if isinstance(tokenizer.chat_template, OcrTemplate):
         tokenizer.chat_template.task = config.task
     return tokenizer
