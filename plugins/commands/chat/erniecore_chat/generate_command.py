@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -75,12 +76,9 @@ def generate(
     as_json: JsonOption = False,
 ) -> None:
     """Generate a completion. Greedy unless a sampling option is given. The prompt is one user message unless --raw."""
-    seen = bool(image or video)
-    text = "" if seen and prompt is None and prompt_file is None else read_prompt(prompt, prompt_file)
-    chat = {"--system": system, "--thinking": thinking is not None, "--image": image, "--video": video}
-    for option, given in chat.items():
-        if raw and given:
-            raise UsageError(f"{option} needs the chat template", fix=f"leave out --raw or {option}")
+    text = "" if (image or video) and prompt is None and prompt_file is None else read_prompt(prompt, prompt_file)
+    if raw:
+        _check_raw({"--system": system, "--thinking": thinking is not None, "--image": image, "--video": video})
     options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     sampling = generation_options.sampling_from({}, seed, **options, repetition_penalty=repetition_penalty)
     bundle, tokenizer = generation_options.open_model(model, device, adapter, speculative=speculative)
@@ -103,6 +101,12 @@ def generate(
     )
     show_completion(completion, text, as_json=as_json, streamed=stream)
     generation_options.note_acceptance(speculative, [completion])
+
+
+def _check_raw(options: Mapping[str, object]) -> None:
+    """Raises ``UsageError`` for an option that is given and means something in a chat template alone."""
+    for option in (option for option, given in options.items() if given):
+        raise UsageError(f"{option} needs the chat template", fix=f"leave out --raw or {option}")
 
 
 def read_prompt(prompt: str | None, file: Path | None) -> str:
