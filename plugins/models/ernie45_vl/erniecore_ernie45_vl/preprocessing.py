@@ -47,17 +47,17 @@ class Preprocessing:
 
     @property
     def images(self) -> Sizing:
-        """Of images."""
+        """How images are brought to size."""
         return Sizing(fewest=self.image_min_pixels, most=self.image_max_pixels)
 
     @property
     def frames(self) -> Sizing:
-        """Of a video's frames."""
+        """How the frames of videos are brought to size."""
         return Sizing(fewest=self.video_min_pixels, most=self.video_max_pixels)
 
     @property
     def choice(self) -> FrameChoice:
-        """Of a video's frames."""
+        """Which frames of a video are taken."""
         rule: Any = self.video_frames
         most = self.video_max_frames
         return FrameChoice(rule, self.video_fps, self.video_min_frames, most, self.video_target_frames)
