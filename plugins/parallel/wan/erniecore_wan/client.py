@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 from erniecore.api import ConfigError, EnvironmentFault
 from erniecore_wan import keys
 from erniecore_wan.arrays import Vector
+from erniecore_wan.masks import Roster
 from erniecore_wan.payload import PayloadRefused
 from erniecore_wan.rounds import Result, Terms, result_from
 from erniecore_wan.server import CHUNK
@@ -89,10 +90,19 @@ class CoordinatorClient:
         """An update; ``accepted`` or ``known``. Raises ``PayloadRefused``."""
         return str(self._upload(f"/rounds/{round_}", data).get("accepted"))
 
-    def result(self, round_: int, wait: float = 20.0) -> Result | None:
-        """A round's result; ``None``: it is still open after ``wait`` seconds."""
-        found = self._json("GET", f"/rounds/{round_}?{urlencode({'wait': wait})}")
+    def result(self, round_: int, wait: float = 20.0, attempt: int = 0) -> Result | None:
+        """A round's result; ``None``: it is still open after ``wait`` seconds, or its ``attempt`` is repeated."""
+        found = self._json("GET", f"/rounds/{round_}?{urlencode({'wait': wait, 'attempt': attempt})}")
         return None if found is None else result_from(found)
+
+    def roster(self, round_: int, samples: float) -> Roster | None:
+        """Who takes part in a masked round; ``None``: not known yet. Raises ``PayloadRefused``: ``late``, ``alone``."""
+        found = self._json("GET", f"/rosters/{round_}?{urlencode({'samples': samples})}")
+        return None if found is None else Roster(found["attempt"], tuple(found["members"]), found["scale"])
+
+    def sum_of(self, round_: int) -> bytes:
+        """The sum of the masked updates of a closed round."""
+        return self._download(f"/sums/{round_}")
 
     def update_of(self, round_: int, name: str) -> bytes:
         """Another site's update of a closed round."""

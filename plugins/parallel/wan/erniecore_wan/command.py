@@ -12,7 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from erniecore.api import UsageError
-from erniecore.api.command import JsonOption, new_group, note, show, show_json, show_table
+from erniecore.api.command import (
+    NOTHING,
+    Arguments,
+    Chosen,
+    JsonOption,
+    MultiValueCommand,
+    new_group,
+    note,
+    show,
+    show_json,
+    show_table,
+    takes,
+)
 
 if TYPE_CHECKING:
     from erniecore_wan.server import CoordinatorServer
@@ -52,8 +64,9 @@ def serve(
     until_done: Annotated[bool, typer.Option(help="End once all sites that were here have finished.")] = False,
 ) -> None:
     """Coordinate the rounds of a run until Ctrl-C. Started again on the same directory, it goes on where it was."""
-    from erniecore_wan.coordinator import Coordinator, Life
+    from erniecore_wan.coordinator import Coordinator
     from erniecore_wan.server import CoordinatorServer
+    from erniecore_wan.sites import Life
     from erniecore_wan.store import Store
 
     host, _, port = listen.rpartition(":")
@@ -81,6 +94,32 @@ def _serve(server: CoordinatorServer, *, until_done: bool) -> None:
     time.sleep(0.2)  # the last reply
     server.shutdown()
     note(f"the coordinator ends after {server.coordinator.round} rounds")
+
+
+@app.command("plan", cls=MultiValueCommand)
+@takes()
+def plan(
+    args: Arguments = None,
+    chosen: Chosen = NOTHING,
+    sites: Annotated[Path, typer.Option("--sites", metavar="FILE", help="YAML: sites, their links and speeds.")] = Path(
+        "sites.yaml"
+    ),
+    parameters: Annotated[
+        float, typer.Option(metavar="N", min=0, help="Exchanged, such as 1.3e9; without it, those that the run trains.")
+    ] = 0,
+    step_seconds: Annotated[float, typer.Option(min=0, help="Of sites whose entry has none.")] = 0,
+    overhead: Annotated[float, typer.Option(min=0.001, max=0.999, help="Share of the time for exchanges.")] = 0.1,
+    cap: Annotated[int, typer.Option(min=1, help="Longest interval: beyond it the sites drift apart.")] = 500,
+    as_json: JsonOption = False,
+) -> None:
+    """Bytes and time of a round, and the share of the time in which sites compute, by method; and what to choose.
+
+    With the arguments of `ernie run` for the parameters that it trains, or with --parameters. The file has a mapping `sites`: of
+    each its `up` and `down` in Mbit/s, and `delay` and `step_seconds` in seconds (of `ernie plan`, or of a run).
+    """
+    from erniecore_wan.plan_command import show_wan_plan
+
+    show_wan_plan(args, chosen, sites, int(parameters), step_seconds, overhead, cap, as_json)
 
 
 @app.command()

@@ -53,6 +53,11 @@ class WanConfig(ParallelConfig):
     clip: float = Field(
         0.0, ge=0, description="Longest update that counts in full, in median norms of its round; 0: any length."
     )
+    secure: bool = Field(
+        False,
+        description="Updates are masked: the coordinator learns their sum alone (secure aggregation); all travel in 4 bytes.",
+    )
+    peers: list[str] = Field([], description="Certificates of the other sites, for `secure`.")
     adaptive: bool = Field(
         False, description="The coordinator chooses interval and form from what the sites measure of links and losses."
     )
@@ -93,6 +98,8 @@ class WanConfig(ParallelConfig):
                 raise ConfigError.at(
                     f"parallel.{key}", "a site needs it; `ernie wan keys` and `ernie wan serve` say what"
                 )
+        if self.secure:
+            self._check_secure()
         if self.k > self.chunk:
             raise ConfigError.at("parallel.k", f"a chunk has {self.chunk} values only (parallel.chunk)")
         if self.interval < self.fragments:
@@ -105,3 +112,12 @@ class WanConfig(ParallelConfig):
             raise ConfigError.at(
                 "parallel.mixing", "only weights that moved on meanwhile can be mixed: set parallel.overlap"
             )
+
+    def _check_secure(self) -> None:
+        """Raises ``ConfigError`` for what a coordinator cannot do that sees no single update."""
+        if not self.peers:
+            raise ConfigError.at("parallel.peers", "parallel.secure needs the certificates of the other sites")
+        if self.form != "float32":
+            raise ConfigError.at("parallel.form", f"masked updates have no {self.form} form; leave it out")
+        if self.clip:
+            raise ConfigError.at("parallel.clip", "a masked update cannot be shortened; leave it out")

@@ -3,6 +3,9 @@
 
 A round closes when every expected site has sent its update, or once the time limit has passed and a quorum has. A site that
 was not there in time is expected again as soon as it says something. No message of a site changes what others have sent.
+
+Where updates are masked, a round has a roster, which is fixed before the first update: only the updates of all its members
+have a sum. If one is missing when the limit has passed, the others repeat the round among themselves (``attempt``).
 """
 
 from __future__ import annotations
@@ -11,50 +14,18 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
 from erniecore_wan.arrays import AnyArray, Vector
 from erniecore_wan.deciding import plan_of
 from erniecore_wan.fragments import vector_digest
-from erniecore_wan.payload import Header, PayloadRefused, unpack, vector_of
-from erniecore_wan.rounds import MODEL_KEYS, Member, Result, Terms, merge
+from erniecore_wan.masks import Roster, total
+from erniecore_wan.payload import Header, PayloadRefused, unpack, vector_of, words_of
+from erniecore_wan.rounds import MODEL_KEYS, Member, Result, Terms, merge, merge_sum
 from erniecore_wan.rules import clip_factors
+from erniecore_wan.sites import Life, Status
 from erniecore_wan.store import Store
-
-
-@dataclass(frozen=True, slots=True)
-class Life:
-    """When rounds begin and close.
-
-    Attributes:
-        quorum: updates without which no round closes. limit: seconds after the first update of a round.
-        start: sites that have joined before the first round closes.
-    """
-
-    quorum: int = 1
-    limit: float = 600.0
-    start: int = 1
-
-
-@dataclass
-class Status:
-    """What is known of a site.
-
-    Attributes:
-        state: ``expected``, ``late``, ``left``. round: of its last update. samples: of all its updates.
-        up, down: bytes. seen: clock. lag: seconds of its last update behind the first of the round.
-        report: its last measurements.
-    """
-
-    state: str = "expected"
-    round: int = -1
-    samples: float = 0.0
-    up: int = 0
-    down: int = 0
-    seen: float = 0.0
-    lag: float = 0.0
-    report: dict[str, float] = field(default_factory=dict)
 
 
 class Coordinator:
@@ -71,6 +42,8 @@ class Coordinator:
         self._anchors: list[tuple[Vector, dict[str, AnyArray]]] = []
         self._first_loss = 0.0
         self._open: dict[str, tuple[Header, bytes]] = {}
+        self._roster: Roster | None = None
+        self._asked: dict[str, float] = {}
         self._restore()
 
     def _restore(self) -> None:
@@ -83,8 +56,12 @@ class Coordinator:
         self.sites = {name: Status(**values) for name, values in state["sites"].items()}
         for status in self.sites.values():
             status.seen = self._clock()
+        if found := state.get("roster"):
+            self._roster = Roster(found["attempt"], tuple(found["members"]), found["scale"])
         for name, data in self.store.updates(self.round).items():
-            self._open[name] = unpack(data)[0], data
+            header = unpack(data)[0]
+            if self._roster is None or header.attempt == self._roster.attempt:
+                self._open[name] = header, data
         self._first_at = self._clock()
         self.store.emit("restarted", round=self.round, updates=sorted(self._open))
 
@@ -121,6 +98,7 @@ class Coordinator:
         """A site is done; nobody waits for it."""
         with self.changed:
             self._seen(name).state = "left"
+            self._asked.pop(name, None)
             self.store.emit("left", site=name, round=self.round)
             self.advance()
 
@@ -152,7 +130,8 @@ class Coordinator:
                 if self._open[name][1] != data:
                     raise PayloadRefused("replayed", f"round {round_} has another update of {name} already")
                 return "known"
-            vector_of(header, body)  # what cannot be read is refused now, not when the round closes
+            if not self.terms_agreed.secure:
+                vector_of(header, body)  # what cannot be read is refused now, not when the round closes
             self.store.put_update(round_, name, data)
             self._first_at = self._first_at if self._open else self._clock()
             self._open[name] = header, data
@@ -178,6 +157,17 @@ class Coordinator:
             raise PayloadRefused(
                 "replayed", f"an update of round {header.round} for round {round_}; it is {self.round}"
             )
+        if self.terms.secure != (header.form == "masked"):
+            raise PayloadRefused("wrong-settings", f"an update in the form {header.form}; secure={self.terms.secure}")
+        if self.terms.secure and round_ == self.round:
+            self._check_roster(name, header.attempt)
+
+    def _check_roster(self, name: str, attempt: int) -> None:
+        roster = self._roster
+        if roster is None or attempt != roster.attempt:
+            raise PayloadRefused("repeat", f"attempt {attempt} of round {self.round}: ask for its roster")
+        if name not in roster.members:
+            raise PayloadRefused("late", f"round {self.round} is among {', '.join(roster.members)}")
 
     def _again(self, name: str, round_: int, data: bytes) -> str:
         """An update of a closed round: known, if it is the one that counted."""
@@ -188,6 +178,67 @@ class Coordinator:
         if member.digest != hashlib.sha256(data).hexdigest():
             raise PayloadRefused("replayed", f"round {round_} was closed with another update of {name}")
         return "known"
+
+    def roster(self, name: str, round_: int, samples: float) -> Roster | None:
+        """Who takes part in a round whose updates are masked; ``None`` until all sites have asked, or the limit has passed since
+        the first one did and a quorum has.
+
+        Args:
+            samples: weight of the update of ``name``.
+
+        Raises:
+            PayloadRefused: ``late``: the round goes on, or went on, without this site. ``alone``: all others are done, and
+                what a site sends alone is not hidden.
+        """
+        with self.changed:
+            if self.terms is None or not self.terms.secure:
+                raise PayloadRefused("wrong-settings", "updates of this run are not masked")
+            status = self._seen(name)
+            if round_ < self.round:
+                result = self.store.result(round_)
+                if result is None or result.member(name) is None:
+                    raise PayloadRefused("late", f"round {round_} was closed without {name}; it is {self.round}")
+                return result.roster
+            if self._roster is None:
+                status.state = "expected"
+                self._first_at = self._first_at if self._asked else self._clock()
+                self._asked[name] = samples
+                self._gather(name)
+            if self._roster is not None and name not in self._roster.members:
+                raise PayloadRefused("late", f"round {round_} is among {', '.join(self._roster.members)}")
+            return self._roster
+
+    def _gather(self, name: str) -> None:
+        """Fix the roster, if it is time. ``name`` asks."""
+        expected, asked = self._expected(), self._asked
+        if len(self.sites) > 1 and all(one.state == "left" for other, one in self.sites.items() if other != name):
+            raise PayloadRefused("alone", "all other sites are done, and an update alone would not be hidden")
+        missing = [other for other in expected if other not in asked]
+        if (
+            len(self.sites) < self.life.start
+            or len(asked) < max(self.life.quorum, 2)
+            or (missing and not self._overdue())
+        ):
+            return
+        for other in missing:
+            self.sites[other].state = "late"
+        self._fix_roster(Roster(0, tuple(sorted(asked)), max(asked.values())), missing)
+
+    def _fix_roster(self, roster: Roster, missing: list[str]) -> None:
+        self._roster = roster
+        self._commit()
+        self.store.emit("roster", round=self.round, missing=missing, **asdict(roster))
+        self.changed.notify_all()
+
+    def _expected(self) -> list[str]:
+        """Sites whose updates are waited for, sorted."""
+        return sorted(name for name, status in self.sites.items() if status.state == "expected")
+
+    @property
+    def terms_agreed(self) -> Terms:
+        """What all sites have in common; only once a site has joined."""
+        assert self.terms is not None
+        return self.terms
 
     def _seen(self, name: str) -> Status:
         status = self.sites.setdefault(name, Status())
@@ -203,18 +254,33 @@ class Coordinator:
     def advance(self) -> None:
         """Close the round if it is time; called after every change, and regularly."""
         with self.changed:
-            expected = {name for name, status in self.sites.items() if status.state == "expected"}
-            absent = sorted(expected - self._open.keys())
-            if not self._open or len(self.sites) < self.life.start or (absent and not self._overdue()):
+            waited_for = self._expected() if self._roster is None else self._roster.members
+            absent = sorted(set(waited_for) - self._open.keys())
+            gone = all(self.sites[name].state == "left" for name in absent)
+            if not self._open or len(self.sites) < self.life.start or not (gone or self._overdue()):
                 return
-            if len(self._open) < self.life.quorum:
+            if len(self._open) < max(self.life.quorum, 1 if self._roster is None else 2):
                 if not self._waiting and self._overdue():
                     self.store.emit(
                         "waiting", round=self.round, have=len(self._open), quorum=self.life.quorum, absent=absent
                     )
                     self._waiting = True
                 return
-            self._close(absent)
+            if self._roster is not None and absent:
+                self._repeat(absent)
+            else:
+                self._close(absent)
+
+    def _repeat(self, absent: list[str]) -> None:
+        """The masks of who is missing do not cancel: the others send their updates again, masked among themselves."""
+        assert self._roster is not None
+        for name in absent:
+            if self.sites[name].state != "left":
+                self.sites[name].state = "late"
+        members, attempt = tuple(sorted(self._open)), self._roster.attempt + 1
+        self._open, self._first_at, self._waiting = {}, self._clock(), False
+        self.store.emit("repeated", round=self.round, missing=absent, attempt=attempt)
+        self._fix_roster(Roster(attempt, members, self._roster.scale), absent)
 
     def _overdue(self) -> bool:
         return self._clock() - self._first_at >= self.life.limit
@@ -223,31 +289,44 @@ class Coordinator:
         assert self.terms is not None
         names = sorted(self._open)
         fragment = self.round % len(self.terms.sizes)
-        updates = [vector_of(*unpack(self._open[name][1])) for name in names]
         factors = clip_factors([self._open[name][0].norm for name in names], float(self.terms.values["clip"]))
         members = tuple(
             Member(name, self._open[name][0].samples, factor, _digest(self._open[name][1]), len(self._open[name][1]))
             for name, factor in zip(names, factors, strict=True)
         )
-        anchor, state = merge(self.terms.outer, *self._anchors[fragment], updates, members)
+        anchor, state = self._merged(fragment, members)
         reason = f"quorum {self.life.quorum} after {self.life.limit:g} s" if absent else "all sites"
         missing = dict.fromkeys(absent, f"no update within {self.life.limit:g} s of the first one")
         reports = {name: self._open[name][0].report for name in names}
         losses = [report["loss"] for report in reports.values() if "loss" in report]
         self._first_loss = self._first_loss or (sum(losses) / len(losses) if losses else 0.0)
         plan = plan_of(self.terms, reports, self._first_loss)
-        result = Result(self.round, fragment, members, missing, reason, vector_digest(anchor), plan)
+        result = Result(
+            self.round, fragment, members, missing, reason, vector_digest(anchor), plan, *self._attempt_and_scale()
+        )
         for name in absent:
             self.sites[name].state = "late"
         self.store.put_result(result)
         self._anchors[fragment] = anchor, state
         file = self.store.write_anchor(fragment, self.round + 1, anchor, state)
         self._files[fragment] = [*self._files[fragment], file][-2:]
-        self.round, self._open, self._waiting = self.round + 1, {}, False
+        self.round, self._open, self._waiting, self._roster, self._asked = self.round + 1, {}, False, None, {}
         self._commit()
         clipped = {member.name: member.factor for member in members if member.factor < 1}
         self.store.emit("closed", **_facts(result), clipped=clipped, anchor=result.anchor, plan=plan)
         self.changed.notify_all()
+
+    def _merged(self, fragment: int, members: tuple[Member, ...]) -> tuple[Vector, dict[str, AnyArray]]:
+        """Anchor and state after the updates of ``members``; the sum of masked ones is kept for the sites."""
+        outer, found = self.terms_agreed.outer, [unpack(self._open[member.name][1]) for member in members]
+        if self._roster is None:
+            return merge(outer, *self._anchors[fragment], [vector_of(*one) for one in found], members)
+        words = total([words_of(body) for _, body in found])
+        self.store.put_sum(self.round, words.astype("<u4").tobytes())
+        return merge_sum(outer, *self._anchors[fragment], words, members, self._roster.scale)
+
+    def _attempt_and_scale(self) -> tuple[int, float]:
+        return (0, 0.0) if self._roster is None else (self._roster.attempt, self._roster.scale)
 
     def _commit(self) -> None:
         assert self.terms is not None
@@ -259,14 +338,15 @@ class Coordinator:
                 "anchors": self._files,
                 "first_loss": self._first_loss,
                 "sites": sites,
+                "roster": None if self._roster is None else asdict(self._roster),
             }
         )
 
-    def wait_result(self, round_: int, seconds: float) -> Result | None:
-        """A round's result, once it is closed; ``None`` after so many seconds. Raises ``PayloadRefused`` (``late``) for a round
-        of which nothing is kept any more."""
+    def wait_result(self, round_: int, seconds: float, attempt: int = 0) -> Result | None:
+        """A round's result, once it is closed; ``None`` after so many seconds, or once ``attempt`` is repeated. Raises
+        ``PayloadRefused`` (``late``) for a round of which nothing is kept any more."""
         with self.changed:
-            self.changed.wait_for(lambda: self.round > round_, seconds)
+            self.changed.wait_for(lambda: self.round > round_ or self._attempt_and_scale()[0] > attempt, seconds)
             if self.round <= round_:
                 return None
             found = self.store.result(round_)

@@ -35,9 +35,13 @@ def plan_of(terms: Terms, reports: Mapping[str, Mapping[str, float]], first_loss
     steps = {name: report["step_seconds"] for name, report in reports.items()}
     others = max(len(reports) - 1, 1)
     slowest = {key: min(report[key] for report in reports.values()) for key in ("up", "down")}
+    if terms.secure:  # one sum comes back, however many sites there are
+        others, forms = 1, [("masked", 0, float(ELEMENT_BYTES["masked"] * max(terms.sizes)))]
+    else:
+        forms = forms_of(max(terms.sizes), int(values["k"]), int(values["chunk"]))
     link = Link(slowest["up"], slowest["down"] / others, max(report["delay"] for report in reports.values()))
     found = choose(
-        forms_of(max(terms.sizes), int(values["k"]), int(values["chunk"])),
+        forms,
         link=link,
         step_seconds=max(steps.values()),
         overhead=float(values["overhead"]),

@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from erniecore.api import ConfigError, EnvironmentFault, UsageError
@@ -75,6 +75,37 @@ def pins(certificates: Iterable[Path]) -> dict[str, str]:
             raise UsageError(
                 "this is no certificate", where=str(path), found=str(error), next="ernie wan keys makes one"
             ) from None
+    return found
+
+
+def shared_secrets(key: Path, peers: Iterable[Path], purpose: bytes) -> Mapping[str, bytes]:
+    """Name (that of the file) -> 32 bytes that only this site and the owner of that certificate can compute: ECDH on P-256 and
+    HKDF with SHA-256.
+
+    Args:
+        key: private key of this site. peers: certificates of other sites. purpose: what the secrets are for; others for each.
+
+    Raises:
+        ConfigError: a file is no key or certificate of ``ernie wan keys``.
+    """
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    found, path = {}, key
+    try:
+        own = serialization.load_pem_private_key(key.read_bytes(), None)
+        if not isinstance(own, ec.EllipticCurvePrivateKey):
+            raise ValueError("no key of an elliptic curve")
+        for path in peers:
+            other = x509.load_pem_x509_certificate(path.read_bytes()).public_key()
+            if not isinstance(other, ec.EllipticCurvePublicKey):
+                raise ValueError("no key of an elliptic curve")
+            derive = HKDF(hashes.SHA256(), 32, salt=None, info=b"erniecore wan\0" + purpose)
+            found[path.stem] = derive.derive(own.exchange(ec.ECDH(), other))
+    except (OSError, ValueError, TypeError) as error:
+        raise ConfigError.at("parallel.peers", f"{path}: {error}; `ernie wan keys NAME` makes such files") from None
     return found
 
 

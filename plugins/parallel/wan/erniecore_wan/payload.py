@@ -44,7 +44,7 @@ class Header:
     """What an update says of itself.
 
     Attributes:
-        model: digest of the run's payload and settings. round, fragment, attempt: where it belongs.
+        model: digest of the run's payload and settings. round, fragment: where it belongs. attempt: of a masked round.
         sender: name of the site. samples: that its inner steps have seen, its weight in the mean.
         size: elements. form: of the body. k, chunk, rounding: of ``sparse``.
         norm: Euclidean norm of the update, for clipping. report: measurements of the site.
@@ -145,6 +145,11 @@ def vector_of(header: Header, body: bytes) -> Vector:
     if not np.isfinite(found).all():
         raise PayloadRefused("damaged", "the update has infinite or NaN values")
     return found
+
+
+def words_of(body: bytes) -> Words:
+    """Fixed-point numbers uint32 [n] of a masked body, or of the sum of several."""
+    return np.frombuffer(body, "<u4").astype(np.uint32)
 
 
 def to_bfloat16(vector: Vector) -> AnyArray:

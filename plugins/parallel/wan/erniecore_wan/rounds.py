@@ -11,7 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from erniecore_wan.arrays import AnyArray, Vector
+import numpy as np
+
+from erniecore_wan.arrays import AnyArray, Vector, Words
+from erniecore_wan.masks import Roster, from_fixed
 from erniecore_wan.outer import Outer, outer_step
 from erniecore_wan.rules import weighted_mean
 
@@ -27,9 +30,15 @@ class Terms:
         values: JSON. ``model``, ``parameters``: digests of the frozen weights, and of names and shapes of what is exchanged.
             ``sizes``: elements of each fragment. ``outer``: fields of :class:`Outer`. ``clip``: of the norms.
             ``adaptive``, ``overhead``, ``cap``, ``form``, ``k``, ``chunk``: how updates travel, and who decides it.
+            ``secure``: whether they are masked.
     """
 
     values: Mapping[str, Any]
+
+    @property
+    def secure(self) -> bool:
+        """Whether the coordinator sees the sum of the updates alone."""
+        return bool(self.values.get("secure", False))
 
     @property
     def digest(self) -> str:
@@ -70,7 +79,7 @@ class Result:
         round, fragment: which. members: in the order in which they are added up.
         missing: site -> why it is not among them. reason: why the round was closed then.
         anchor: digest of the fragment's anchor after it. plan: site -> ``interval``, ``form``, ``k``, ``reason`` for what comes,
-            where the coordinator decides that.
+            where the coordinator decides that. attempt, scale: of the roster, where updates are masked.
     """
 
     round: int
@@ -80,6 +89,13 @@ class Result:
     reason: str
     anchor: str
     plan: Mapping[str, Mapping[str, Any]]
+    attempt: int = 0
+    scale: float = 0.0
+
+    @property
+    def roster(self) -> Roster:
+        """Who took part, where updates were masked."""
+        return Roster(self.attempt, tuple(member.name for member in self.members), self.scale)
 
     def member(self, name: str) -> Member | None:
         """A site's part in it."""
@@ -102,3 +118,16 @@ def merge(
     """
     weights, factors = [member.samples for member in members], [member.factor for member in members]
     return outer_step(outer, anchor, weighted_mean(updates, weights, factors), state)
+
+
+def merge_sum(
+    outer: Outer, anchor: Vector, state: Mapping[str, AnyArray], words: Words, members: Sequence[Member], scale: float
+) -> tuple[Vector, dict[str, AnyArray]]:
+    """:func:`merge` where only the sum of the masked updates is known.
+
+    Args:
+        words: uint32 [n], the sum of ``samples / scale · Δ`` of all members in fixed point. scale: of the roster.
+    """
+    whole = sum(member.samples for member in members) / scale
+    mean = np.asarray(from_fixed(words) / np.float32(whole), np.float32)
+    return outer_step(outer, anchor, mean, state)

@@ -9,6 +9,7 @@ length that is known before it is read, and a bound. Who is not known never gets
 | ``PUT /anchor?size=``, ``PUT /rounds/R?size=`` | a chunk at ``offset``; 409 with ``received`` where it does not fit |
 | ``GET /rounds/R?wait=`` | the result, 204 while the round is open |
 | ``GET /files/NAME``, ``GET /rounds/R/NAME`` | a chunk of an anchor or of another site's update |
+| ``GET /rosters/R?samples=``, ``GET /sums/R`` | of masked rounds: who takes part (204: not known yet), and a chunk of the sum |
 | ``GET /status``, ``GET /ping`` | |
 """
 
@@ -44,7 +45,8 @@ MAX_CONNECTIONS, SILENCE, HANDSHAKE = 16, 120.0, 10.0
 #: seconds between two events of one kind about the same site
 _QUIET = 5.0
 _PATH = re.compile(
-    r"/(join|leave|status|ping|anchor|rounds/(\d{1,9})(?:/([a-z0-9_-]+))?|files/(anchor-[\d-]+\.safetensors))"
+    r"/(join|leave|status|ping|anchor|(?:rounds|rosters|sums)/(\d{1,9})(?:/([a-z0-9_-]+))?"
+    r"|files/(anchor-[\d-]+\.safetensors))"
 )
 
 
@@ -202,6 +204,10 @@ class _Handler(BaseHTTPRequestHandler):
                 self._put_update(int(found[2]), body)
             case "GET", "rounds":
                 self._get_round(int(found[2]), found[3] or "")
+            case "GET", "rosters":
+                self._get_roster(int(found[2]))
+            case "GET", "sums":
+                self._get_chunk(coordinator.store.sum_path(int(found[2])))
             case "GET", "files":
                 self._get_chunk(coordinator.store.directory / found[4])
             case _:
@@ -289,15 +295,23 @@ class _Handler(BaseHTTPRequestHandler):
         coordinator = self.server.coordinator
         if name:
             path = coordinator.store.update_path(round_, name)
-            if path is None or coordinator.round <= round_:
+            if path is None or coordinator.round <= round_ or coordinator.terms_agreed.secure:
                 raise PayloadRefused("late", f"there is no update of {name} in round {round_}")
             self._get_chunk(path)
             return
-        result = coordinator.wait_result(round_, self._number("wait", 60))
+        attempt = int(self._number("attempt", 1 << 20))
+        result = coordinator.wait_result(round_, self._number("wait", 60), attempt)
         if result is None:
             self._send(204, b"", {})
         else:
             self._reply(200, asdict(result))
+
+    def _get_roster(self, round_: int) -> None:
+        roster = self.server.coordinator.roster(self.site, round_, self._number("samples", 1e18))
+        if roster is None:
+            self._send(204, b"", {})
+        else:
+            self._reply(200, asdict(roster))
 
     def _get_chunk(self, path: Path) -> None:
         try:

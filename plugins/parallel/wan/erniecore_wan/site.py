@@ -19,13 +19,14 @@ from erniecore_wan.base_model import base_digest
 from erniecore_wan.client import CoordinatorClient
 from erniecore_wan.config import WanConfig
 from erniecore_wan.fragments import Fragment, digest_of, fragments_of, vector_digest
+from erniecore_wan.keys import shared_secrets
 from erniecore_wan.memory import Memory, MemoryFiles, Sent
 from erniecore_wan.outer import mixed
-from erniecore_wan.payload import Form, Header, PayloadRefused, dense_body, pack, unpack, vector_of
-from erniecore_wan.rounds import Result, Terms, merge
+from erniecore_wan.payload import Form, Header, PayloadRefused, dense_body, pack, unpack, vector_of, words_of
+from erniecore_wan.rounds import Result, Terms, merge, merge_sum
 from erniecore_wan.sparse import with_feedback
 from erniecore_wan.store import read_anchor
-from erniecore_wan.transfer import Outcome, Transfer
+from erniecore_wan.transfer import Masker, Outcome, Transfer
 from erniecore_wan.weights import SiteWeights
 
 #: seconds between two looks at an exchange that the site waits for; it tells the run each time that it lives
@@ -86,7 +87,7 @@ class SiteRounds:
             "parameters": digest_of(self._weights.shapes),
             "sizes": [fragment.size for fragment in self._fragments],
             "outer": asdict(config.outer_rule),
-            **config.model_dump(include={"clip", "adaptive", "overhead", "cap", "form", "k", "chunk"}),
+            **config.model_dump(include={"clip", "adaptive", "overhead", "cap", "form", "k", "chunk", "secure"}),
         }
         return Terms(values)
 
@@ -120,7 +121,7 @@ class SiteRounds:
             return False
         self._memory = found or self._memory
         if self._memory.sent is not None:
-            self._transfer = Transfer(self._connected, self._memory.sent, self._name)
+            self._transfer = self._exchange(self._memory.sent)
         if step == 0:  # no checkpoint holds what the anchor was
             self._apply(dict(enumerate(self._memory.anchors)))
         if self._told(self._finish_is_due(step, last=step == run.total_steps)):
@@ -237,29 +238,39 @@ class SiteRounds:
             return
         delta = memory.anchors[fragment] - own
         error, rule = np.zeros_like(delta), self._config.sparse_rule(memory.k)
-        if memory.form == "sparse":
+        form = cast("Form", "float32" if self._config.secure else memory.form)  # masked when the roster is known
+        if form == "sparse":
             body, sent_as, error = with_feedback(delta, memory.errors[fragment], rule)
         else:
-            body = dense_body(delta, cast("Form", memory.form))
-            sent_as = delta
+            body, sent_as = dense_body(delta, form), delta
         header = Header(
             self._terms.digest,
             memory.round,
             self._name,
             len(delta),
-            cast("Form", memory.form),
+            form,
             fragment,
             samples=float((step - memory.begun) * _rows_per_step(run)),
-            k=rule.k if memory.form == "sparse" else 0,
-            chunk=rule.chunk if memory.form == "sparse" else 0,
+            k=rule.k if form == "sparse" else 0,
+            chunk=rule.chunk if form == "sparse" else 0,
             norm=float(np.linalg.norm(sent_as.astype(np.float64))),
             report=self._report(),
         )
         data = pack(header, body)
         memory.sent, memory.begun = Sent(memory.round, fragment, step, data, error), step
-        self._transfer = Transfer(self._connected, memory.sent, self._name)
+        self._transfer = self._exchange(memory.sent)
         facts = {"round": memory.round, "fragment": fragment, "norm": header.norm, "samples": header.samples}
-        run.emit("wan_update", site=self._name, step=step, bytes=len(data), form=memory.form, k=header.k, **facts)
+        form = "masked" if self._config.secure else form
+        run.emit("wan_update", site=self._name, step=step, bytes=len(data), form=form, k=header.k, **facts)
+
+    def _exchange(self, sent: Sent) -> Transfer:
+        """The exchange of an update, masked where the run is ``secure``."""
+        masker, config = None, self._config
+        if config.secure:
+            purpose = self._terms.digest.encode()
+            secrets = shared_secrets(Path(config.key), [Path(path) for path in config.peers], purpose)
+            masker = Masker(self._name, secrets)
+        return Transfer(self._connected, sent, self._name, masker)
 
     def _report(self) -> dict[str, float]:
         """What was measured, for the coordinator's decisions; nothing of it if the run is not adaptive, so that an update of a
@@ -306,10 +317,12 @@ class SiteRounds:
         assert memory.sent is not None
         assert result is not None
         fragment = memory.sent.fragment
-        updates = [vector_of(*unpack(data)) for data in outcome.updates]
-        anchor, state = merge(
-            self._terms.outer, memory.anchors[fragment], memory.states[fragment], updates, result.members
-        )
+        before = self._terms.outer, memory.anchors[fragment], memory.states[fragment]
+        if self._terms.secure:
+            anchor, state = merge_sum(*before, words_of(outcome.updates[0]), result.members, result.scale)
+        else:
+            updates = [vector_of(*unpack(data)) for data in outcome.updates]
+            anchor, state = merge(*before, updates, result.members)
         if vector_digest(anchor) != result.anchor:
             raise EnvironmentFault(
                 "the common weights of this site differ from the coordinator's",

@@ -4,7 +4,7 @@
 ```text
 DIR/state.json                       round, terms, sites, which anchors count
 DIR/anchor-00-00000012.safetensors   of a fragment after a round, with the state of the outer optimizer
-DIR/rounds/00000012/NAME.update      of each site; result.json once the round is closed
+DIR/rounds/00000012/NAME.update      of each site; result.json once the round is closed; sum: of masked updates
 DIR/events.jsonl                     every decision, with its reason
 ```
 """
@@ -88,6 +88,14 @@ class Store:
         """File with a site's update, if it is still there."""
         path = self._round(round_) / f"{name}.update"
         return path if path.is_file() else None
+
+    def put_sum(self, round_: int, data: bytes) -> None:
+        """The sum of the masked updates of a round, durable."""
+        replace_file(self.sum_path(round_), data)
+
+    def sum_path(self, round_: int) -> Path:
+        """File with :meth:`put_sum`."""
+        return self._round(round_) / "sum"
 
     def put_result(self, result: Result) -> None:
         replace_file(self._round(result.round) / "result.json", json.dumps(asdict(result)).encode())

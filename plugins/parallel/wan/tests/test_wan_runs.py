@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from erniecore_wan.coordinator import Life
+from erniecore_wan.sites import Life
 from processes import user_environ
 from wan_sites import Service, make_keyring
 from warmed import warm as warm
@@ -137,6 +137,7 @@ def kill(process):
     process.communicate()
 
 
+PAIRS = (("east", "west"), ("west", "east"))
 #: updates that leave something behind for the next round, and checkpoints in between
 FRAGILE = {"parallel__form": "sparse", "parallel__k": 32, "parallel__interval": 3, "checkpoint__every": 2}
 
@@ -152,6 +153,17 @@ def test_two_sites_end_with_the_same_weights_and_tell_of_every_round(service, ru
     weights = ran["east"].of("wan_round")[0]["members"]
     assert weights["west"] > weights["east"]  # by samples
     assert service.coordinator.done
+
+
+@pytest.mark.multiproc
+def test_masked_updates_train_as_plain_ones_do(home, service, run_sites):
+    peers = {name: {"parallel__peers": json.dumps([str(home / "keys" / f"{other}.pem")])} for name, other in PAIRS}
+    ran = run_sites(peers, parallel__secure=True)
+    assert_equal(ran["east"].weights(), ran["west"].weights())
+    assert {event["form"] for event in ran["east"].of("wan_update")} == {"masked"}
+    assert [len(event["members"]) for event in ran["east"].of("wan_round")] == [2, 2]
+    losses = [event["loss"] for event in ran["east"].of("step")]
+    assert losses[-1] < losses[0]
 
 
 @pytest.mark.multiproc

@@ -8,8 +8,8 @@ import time
 import numpy as np
 import pytest
 from erniecore_wan import keys, payload
-from erniecore_wan.coordinator import Life
 from erniecore_wan.links import LinkEmulator, LinkQuality, TokenBucket
+from erniecore_wan.sites import Life
 from wan_sites import Service, VectorSite, make_keyring, terms
 
 from erniecore.api import EnvironmentFault, UsageError
