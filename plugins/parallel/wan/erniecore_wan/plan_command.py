@@ -80,7 +80,7 @@ def _sites(file: Path, step_seconds: float) -> Sites:
         document = read_yaml(file)
     except (OSError, ValueError) as error:
         raise UsageError("the file of sites cannot be read", where=str(file), found=str(error)) from error
-    listed = document.get("sites") if isinstance(document, Mapping) else None
+    listed = document.get("sites")
     if not isinstance(listed, Mapping) or len(listed) < 2:
         raise UsageError(
             "not a file of sites",

@@ -73,7 +73,7 @@ def test_the_command_takes_the_arguments_of_a_run(tmp_path, ernie):
         ("sites: {a: {up: 1, donw: 1}, b: {up: 1, down: 1}}", "did you mean"),
         ("sites: {a: {up: 0, down: 1}, b: {up: 1, down: 1}}", "up"),
         ("sites: {a: {up: 1, down: 1}, b: {up: 1, down: 1}}", "how long is a step"),
-        ("- 1", "not a file of sites"),
+        ("- 1", "must be a mapping"),
     ],
 )
 def test_files_that_say_too_little_are_refused(tmp_path, ernie, content, found):
