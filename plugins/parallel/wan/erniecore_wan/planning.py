@@ -42,7 +42,7 @@ class Sites:
         """Updates that a site receives in a round."""
         return len(self.links) - 1
 
-    def exchange(self, size: float, received: float) -> tuple[float, str]:
+    def round_seconds(self, size: float, received: float) -> tuple[float, str]:
         """Seconds of a round of the slowest site that sends ``size`` bytes and receives ``received``, and its name."""
         return max((link.seconds(size, received), name) for name, link in self.links.items())
 
@@ -97,7 +97,7 @@ def options(parameters: int, sites: Sites, *, overhead: float, cap: int, fragmen
 
 def _synchronous(parameters: int, sites: Sites) -> Option:
     size = 4.0 * parameters
-    seconds, slowest = sites.exchange(size, sites.others * size)
+    seconds, slowest = sites.round_seconds(size, sites.others * size)
     return Option(
         "synchronous", {}, size, sites.others * size, seconds, slowest, 1, utilization(1, sites.step, seconds)
     )
@@ -106,7 +106,7 @@ def _synchronous(parameters: int, sites: Sites) -> Option:
 def _rounds(
     name: str, settings: Mapping[str, Any], size: float, received: float, sites: Sites, overhead: float, cap: int
 ) -> Option:
-    seconds, slowest = sites.exchange(size, received)
+    seconds, slowest = sites.round_seconds(size, received)
     interval = min(fewest_steps(sites.step, seconds, overhead), cap)
     used = utilization(interval, sites.step, seconds)
     return Option(name, settings, size, received, seconds, slowest, interval, used)
@@ -115,7 +115,7 @@ def _rounds(
 def _streaming(parameters: int, sites: Sites, cap: int, fragments: int) -> Option:
     """Exchanges of a fragment that pass while training goes on cost nothing."""
     size = 4.0 * parameters / fragments
-    seconds, slowest = sites.exchange(size, sites.others * size)
+    seconds, slowest = sites.round_seconds(size, sites.others * size)
     overlap = fewest_steps(sites.step, seconds, 0.5)  # as many steps as the exchange takes
     interval = min(fragments * (overlap + 1), cap)
     hidden = min(seconds, max(interval // fragments - 1, 0) * sites.step)
@@ -136,7 +136,7 @@ def _streaming(parameters: int, sites: Sites, cap: int, fragments: int) -> Optio
 def recommended(parameters: int, sites: Sites, *, overhead: float, cap: int) -> tuple[dict[str, Any], str]:
     """Settings for all sites and ``interval`` of each, and why: the first form with which an interval of at most ``cap`` steps
     keeps the overhead, as an adaptive run decides before its loss falls."""
-    _, slowest = sites.exchange(4.0 * parameters, 4.0 * sites.others * parameters)
+    _, slowest = sites.round_seconds(4.0 * parameters, 4.0 * sites.others * parameters)
     link = sites.links[slowest]
     found = choose(
         forms_of(parameters, 64, 4096),

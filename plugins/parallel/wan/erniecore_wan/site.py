@@ -121,7 +121,7 @@ class SiteRounds:
             return False
         self._memory = found or self._memory
         if self._memory.sent is not None:
-            self._transfer = self._exchange(self._memory.sent)
+            self._transfer = self._transfer_of(self._memory.sent)
         if step == 0:  # no checkpoint holds what the anchor was
             self._apply(dict(enumerate(self._memory.anchors)))
         if self._told(self._finish_is_due(step, last=step == run.total_steps)):
@@ -258,12 +258,12 @@ class SiteRounds:
         )
         data = pack(header, body)
         memory.sent, memory.begun = Sent(memory.round, fragment, step, data, error), step
-        self._transfer = self._exchange(memory.sent)
+        self._transfer = self._transfer_of(memory.sent)
         facts = {"round": memory.round, "fragment": fragment, "norm": header.norm, "samples": header.samples}
         form = "masked" if self._config.secure else form
         run.emit("wan_update", site=self._name, step=step, bytes=len(data), form=form, k=header.k, **facts)
 
-    def _exchange(self, sent: Sent) -> Transfer:
+    def _transfer_of(self, sent: Sent) -> Transfer:
         """The exchange of an update, masked where the run is ``secure``."""
         masker, config = None, self._config
         if config.secure:

@@ -94,7 +94,7 @@ class Store:
         replace_file(self.sum_path(round_), data)
 
     def sum_path(self, round_: int) -> Path:
-        """File with :meth:`put_sum`."""
+        """The file that :meth:`put_sum` writes, whether it is there or not."""
         return self._round(round_) / "sum"
 
     def put_result(self, result: Result) -> None:

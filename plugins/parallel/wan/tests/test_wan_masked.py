@@ -41,7 +41,7 @@ class MaskedSite(VectorSite):
         others = [service.keyring / f"{one}.pem" for one in known if one != name]
         self.masker = Masker(name, keys.shared_secrets(service.keyring / f"{name}.key", others, b"test"))
 
-    def exchange(self, update=None):
+    def send_and_merge(self, update=None):
         plain = update or self.update()
         transfer = Transfer(self.client, Sent(self.round, self.round % 2, 0, plain, self.delta), self.name, self.masker)
         while (outcome := transfer.poll(0.1)) is None:
@@ -85,7 +85,7 @@ def at_once(*jobs):
 
 def test_the_sum_gives_what_the_updates_themselves_would(sites):
     before = [(site.anchors[0].copy(), dict(site.states[0])) for site in sites]
-    at_once(*(site.exchange for site in sites))
+    at_once(*(site.send_and_merge for site in sites))
     assert len({vector_digest(site.anchors[0]) for site in sites}) == 1
     members = sites[0].outcome.result.members
     assert [(member.name, member.samples) for member in members] == [("east", 4.0), ("north", 1.0), ("west", 7.0)]
@@ -94,7 +94,7 @@ def test_the_sum_gives_what_the_updates_themselves_would(sites):
 
 
 def test_what_the_coordinator_keeps_of_a_site_is_noise(service, sites):
-    at_once(*(site.exchange for site in sites))
+    at_once(*(site.send_and_merge for site in sites))
     roster = sites[0].outcome.result.roster
     for site in sites:
         kept = service.coordinator.store.updates(0)[site.name]
@@ -115,19 +115,19 @@ def test_when_a_site_is_missing_the_others_repeat_the_round_among_themselves(ser
         until(lambda: len(service.events("update")) == 2)
         service.coordinator.life = Life(quorum=2, limit=0.0, start=3)
 
-    at_once(lambda: until(lambda: north.client.roster(0, 1.0)), east.exchange, west.exchange, impatient)
+    at_once(lambda: until(lambda: north.client.roster(0, 1.0)), east.send_and_merge, west.send_and_merge, impatient)
     service.coordinator.life = patient
     assert [member.name for member in east.outcome.result.members] == ["east", "west"]
     assert east.outcome.result.attempt == 1
     assert vector_digest(east.anchors[0]) == vector_digest(west.anchors[0])
     (repeated,) = service.events("repeated")
     assert repeated["missing"] == ["north"]
-    late = north.exchange()
+    late = north.send_and_merge()
     assert late.result is None
     assert "closed without north" in late.reason
     assert north.join()["round"] == 1
     north.anchors, north.states = [a.copy() for a in east.anchors], [dict(s) for s in east.states]
-    at_once(*(site.exchange for site in sites))
+    at_once(*(site.send_and_merge for site in sites))
     assert len(east.outcome.result.members) == 3
     assert len({vector_digest(site.anchors[1]) for site in sites}) == 1
 
@@ -135,18 +135,18 @@ def test_when_a_site_is_missing_the_others_repeat_the_round_among_themselves(ser
 def test_a_site_that_is_not_ready_in_time_is_left_out_of_the_roster(service, sites):
     east, north, west = sites
     service.coordinator.life = Life(quorum=2, limit=0.0, start=3)
-    at_once(east.exchange, west.exchange)
+    at_once(east.send_and_merge, west.send_and_merge)
     assert [member.name for member in east.outcome.result.members] == ["east", "west"]
     assert service.events("roster")[0]["missing"] == ["north"]
     assert not service.events("repeated")
-    assert north.exchange().result is None
+    assert north.send_and_merge().result is None
 
 
 def test_a_site_that_starts_again_sends_the_same_bits(service, sites):
     east, north, west = sites
     plain = east.update()
     east.round = 0
-    jobs = [threading.Thread(target=site.exchange) for site in (north, west)]
+    jobs = [threading.Thread(target=site.send_and_merge) for site in (north, west)]
     for job in jobs:
         job.start()
     roster = until(lambda: east.client.roster(0, east.samples))
@@ -154,7 +154,7 @@ def test_a_site_that_starts_again_sends_the_same_bits(service, sites):
     again = MaskedSite(service, "east", 0, 4.0)  # a new process with the same key
     again.anchors, again.states, again.delta = east.anchors, east.states, east.delta
     again.round = 0
-    outcome = again.exchange(plain)
+    outcome = again.send_and_merge(plain)
     for job in jobs:
         job.join()
     assert outcome.own
@@ -163,7 +163,7 @@ def test_a_site_that_starts_again_sends_the_same_bits(service, sites):
 def test_a_coordinator_that_is_killed_goes_on_with_the_roster(service, sites):
     east, north, west = sites
     west_is_asking = threading.Thread(target=lambda: until(lambda: west.client.roster(0, 7.0)))
-    jobs = [west_is_asking, *(threading.Thread(target=site.exchange) for site in (east, north))]
+    jobs = [west_is_asking, *(threading.Thread(target=site.send_and_merge) for site in (east, north))]
     for job in jobs:
         job.start()
     until(lambda: len(service.events("update")) == 2)
@@ -173,7 +173,7 @@ def test_a_coordinator_that_is_killed_goes_on_with_the_roster(service, sites):
     service.server.server_close()
     service.life = Life(quorum=2, limit=60.0, start=3)
     service.start(port)
-    west.exchange()
+    west.send_and_merge()
     for job in jobs:
         job.join()
     assert [member.name for member in west.outcome.result.members] == list(NAMES)
@@ -182,11 +182,11 @@ def test_a_coordinator_that_is_killed_goes_on_with_the_roster(service, sites):
 
 def test_a_site_that_is_left_alone_sends_nothing(service, sites):
     east, north, west = sites
-    at_once(*(site.exchange for site in sites))
+    at_once(*(site.send_and_merge for site in sites))
     north.client.leave()
     west.client.leave()
     with pytest.raises(EnvironmentFault, match="would not be hidden"):
-        east.exchange()
+        east.send_and_merge()
     assert service.events("update")[-1]["round"] == 0
 
 
@@ -196,7 +196,7 @@ def test_a_site_whose_certificate_is_not_known_is_named(service, sites):
     for site in sites[1:]:
         site.client.roster(0, site.samples)
     with pytest.raises(ConfigError, match=r"parallel.peers.*north"):
-        stranger.exchange()
+        stranger.send_and_merge()
 
 
 def test_a_plain_update_is_refused_where_updates_are_masked(service, sites):
