@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ _HEADS = ("method", "sent", "received", "a round", "interval", "computes", "sent
 
 
 def show_wan_plan(
-    args: Sequence[str] | None,
+    args: list[str] | None,
     chosen: Chosen,
     file: Path,
     parameters: int,
@@ -63,7 +63,7 @@ def show_wan_plan(
     show(f"because {reason}")
 
 
-def _trained(args: Sequence[str] | None, chosen: Chosen) -> int:
+def _trained(args: list[str] | None, chosen: Chosen) -> int:
     file, overrides = split_arguments(args)
     if file is None and not overrides and not chosen:
         raise UsageError(
@@ -99,4 +99,6 @@ def _sites(file: Path, step_seconds: float) -> Sites:
 def _entry(values: Any, name: str, file: Path) -> SiteEntry:
     if not isinstance(values, Mapping):
         raise UsageError("not a mapping", where=f"{file}: {name}", found=repr(values))
-    return plugin_settings(SiteEntry, values, name)
+    found = plugin_settings(SiteEntry, values, name)
+    assert isinstance(found, SiteEntry)
+    return found
