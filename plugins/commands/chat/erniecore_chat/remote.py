@@ -18,9 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
 
-from erniecore_system.addresses import is_loopback
+from erniecore_serve.client import server_address
 
 from erniecore.api import EnvironmentFault, Json, UsageError
 from erniecore.api.data import MARKERS, Media, Message, ToolCall
@@ -128,14 +127,7 @@ class RemoteResponder:
     def __init__(
         self, url: str, *, name: str = "", key: str = "", given: set[str], thinking: bool | None = None
     ) -> None:
-        parts = urlsplit(url if "://" in url else f"http://{url}")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UsageError("no address of a server", where="--url", found=url, expected="http://127.0.0.1:8000/v1")
-        if key and parts.scheme == "http" and not is_loopback(parts.hostname):
-            raise UsageError(
-                "the API key would go over the network as plain text", where="--url", found=url,
-                fix="use https, or an SSH tunnel and its loopback address",
-            )  # fmt: skip
+        parts = server_address(url, key)
         path = parts.path.rstrip("/")
         self._root = path if path.endswith("/v1") else f"{path}/v1"
         self._parts, self._key, self._given, self._thinking = parts, key, given, thinking
