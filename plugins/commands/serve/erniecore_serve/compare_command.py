@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from erniecore.api import UsageError, counted
+from erniecore.api import Exit, UsageError, counted
 from erniecore.api.command import JsonOption, note, show_fields, show_json, store_text
 
 _Url = Annotated[str, typer.Argument(metavar="URL", help="Address of a server, e.g. http://127.0.0.1:8000/v1.")]
@@ -44,7 +44,7 @@ def compare_servers(
     """Send the same conversations to two servers, greedy, and report where their answers differ.
 
     Compared are prompts token by token where both tell them, texts, tool calls, counts of tokens, log-probabilities, streams with
-    whole answers, and the status of requests that both should refuse. Exit code 1: an answer, a prompt or a stream differs.
+    whole answers, and the status of requests that both should refuse. Exit code 5: an answer, a prompt or a stream differs.
     """
     from erniecore_serve.client import Client
     from erniecore_serve.comparing import report
@@ -65,7 +65,7 @@ def compare_servers(
         store_text(out, json.dumps(found, ensure_ascii=False, indent=2) + "\n", "writing the report")
     show_json(found) if as_json else _show(found)
     same = found["equal"] == found["rows"] and found["a"]["stream_is_whole"] and found["b"]["stream_is_whole"]
-    return 0 if same else 1
+    return int(Exit.OK if same else Exit.CHECKPOINT)
 
 
 def _requests(files: list[str], thinking: bool | None) -> Iterator[tuple[str, Mapping[str, Any]]]:

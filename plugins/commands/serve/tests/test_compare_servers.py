@@ -89,7 +89,7 @@ def test_another_model_differs_from_a_token_on_by_a_margin(first, talker, data, 
         code = asked(first, second, data, keys, "--json")
     told = capsys.readouterr()
     found = json.loads(told.out)
-    assert (code, found["equal"], len(found["differences"])) == (1, 0, 4)
+    assert (code, found["equal"], len(found["differences"])) == (Exit.CHECKPOINT, 0, 4)
     difference = found["differences"][0]
     assert difference["where"].endswith("rows.jsonl:1")
     assert "text" in difference["unequal"]
