@@ -152,7 +152,7 @@ def _margin(own: Sequence[Token], other: Sequence[Token], at: int) -> float | No
     return own[at].logprob - own[at].likely[other[at].text]
 
 
-def streams_alike(client: Client, model: str, asked: Mapping[str, Any], whole: Answer, max_tokens: int) -> bool:
+def stream_equals(client: Client, model: str, asked: Mapping[str, Any], whole: Answer, max_tokens: int) -> bool:
     """Whether a streamed answer has the text of the whole one."""
     body = {**asked, "model": model, "max_tokens": max_tokens, "temperature": 0, "stream": True}
     reasoning, content = "", ""
@@ -196,7 +196,7 @@ def report(
         tokens += answers[0].new_tokens
         for at, ((client, name), answer) in enumerate(zip(servers, answers, strict=True)):
             if answer.status == 200:
-                streams[at] = streams_alike(client, name, asked, answer, max_tokens) and streams[at]
+                streams[at] = stream_equals(client, name, asked, answer, max_tokens) and streams[at]
         found.append(compare(where, *answers))
         if found[-1].unequal:
             progress(f"{where}: {', '.join(found[-1].unequal)}")

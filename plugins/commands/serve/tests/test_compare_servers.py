@@ -62,8 +62,8 @@ def keys(tmp_path):
 
 
 def asked(url, other, data, keys, *more):
-    words = ("compare-servers", url, other, "--data", data, "--key-file", keys, "--max-new-tokens", 8, *more)
-    return main([*map(str, words)])
+    arguments = ("compare-servers", url, other, "--data", data, "--key-file", keys, "--max-new-tokens", 8, *more)
+    return main([*map(str, arguments)])
 
 
 def test_two_servers_of_one_model_answer_alike(first, talker, data, keys, tmp_path, capsys):
@@ -82,8 +82,19 @@ def test_two_servers_of_one_model_answer_alike(first, talker, data, keys, tmp_pa
 
 def test_another_model_differs_from_a_token_on_by_a_margin(first, talker, data, keys, tmp_path, capsys):
     other = tmp_path / "other"
-    words = ("model", "init", "--model", "ernie45", "--size", "tiny", "--tokenizer", talker / "model", "--out", other)
-    assert main([*map(str, words), "--seed", "9"]) == Exit.OK
+    arguments = (
+        "model",
+        "init",
+        "--model",
+        "ernie45",
+        "--size",
+        "tiny",
+        "--tokenizer",
+        talker / "model",
+        "--out",
+        other,
+    )
+    assert main([*map(str, arguments), "--seed", "9"]) == Exit.OK
     capsys.readouterr()
     with serving(other) as second:
         code = asked(first, second, data, keys, "--json")
