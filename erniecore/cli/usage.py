@@ -17,7 +17,7 @@ COMPLETION_ITEM: Any = import_module(f"{CLICK_ERROR.__module__.rpartition('.')[0
 
 def usage_error(error: Any) -> UsageError:
     """What to say for an error of typer's own."""
-    message = str(error.format_message()).split(" (Possible options")[0].rstrip(".")
+    message = " ".join(str(error.format_message()).split()).split(" (Possible options")[0].rstrip(".")
     context, option = getattr(error, "ctx", None), str(getattr(error, "option_name", None) or "")
     close = list(getattr(error, "possibilities", None) or ())
     setting = _setting(context, option)

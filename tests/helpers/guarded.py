@@ -32,7 +32,8 @@ class Outcome(NamedTuple):
 #: exit code of a call that did what no file may make it do
 FORBIDDEN = 99
 #: events of the interpreter that are forbidden: code from a file, a connection to somewhere
-_FORBIDDEN = {"pickle.find_class", "os.system", "socket.connect", "socket.getaddrinfo", "socket.sendto"}
+_FORBIDDEN = {"pickle.find_class", "os.system"}
+_NETWORK = {"socket.connect", "socket.getaddrinfo", "socket.sendto"}
 _CHANGES = {
     "os.remove",
     "os.rename",
@@ -54,12 +55,14 @@ def guarded(
     memory: int = MEMORY,
     cpu: int = CPU,
     limit: float = LIMIT,
+    port: int = 0,
 ) -> Outcome:
     """``function()`` in a fork, which ends with the number that it returns, as a program does.
 
     Args:
         box: the only directory in which files may be written; a write elsewhere, a pickle that looks for a class, a
             connection to a network end the call with :data:`FORBIDDEN`. Not: every call may do all.
+        port: of localhost, to which it may connect all the same.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         sys.stdout.flush()
@@ -67,7 +70,7 @@ def guarded(
         pid = os.fork()
         if not pid:
             if box is not None:
-                sys.addaudithook(_watch(box.resolve()))
+                sys.addaudithook(_watch(box.resolve(), port))
             _be(function, out.fileno(), err.fileno(), memory, cpu)
         code = _end(pid, limit)
         texts = []
@@ -118,12 +121,14 @@ def _be(function: Callable[[], int], out: int, err: int, memory: int, cpu: int) 
         os._exit(code & 255)
 
 
-def _watch(box: Path) -> Callable[[str, Any], None]:
+def _watch(box: Path, port: int) -> Callable[[str, Any], None]:
     """An audit hook that ends the process at what no file may make it do."""
     allowed = (str(box), *_ALLOWED)
 
     def watch(event: str, arguments: Any) -> None:
         if event in _FORBIDDEN:
+            _stop(event, arguments)
+        if event in _NETWORK and not (port and _is_local(event, arguments, port)):
             _stop(event, arguments)
         if event == "open":
             path, _, flags = arguments
@@ -136,6 +141,12 @@ def _watch(box: Path) -> Callable[[str, Any], None]:
                     _within(event, path, allowed)
 
     return watch
+
+
+def _is_local(event: str, arguments: Any, port: int) -> bool:
+    """Whether a connection goes to this port of localhost, or its name is looked up."""
+    address = arguments[:2] if event == "socket.getaddrinfo" else arguments[1]
+    return isinstance(address, tuple) and str(address[0]) == "127.0.0.1" and int(address[1] or 0) in (0, port)
 
 
 def _within(event: str, path: str | bytes, allowed: tuple[str, ...]) -> None:

@@ -18,7 +18,7 @@ from erniecore_catalog import install_command
 
 from erniecore.api import CheckpointError, EnvironmentFault, UsageError
 from erniecore_hubs.names import HubName
-from erniecore_hubs.parts import check_content, fetch_parts
+from erniecore_hubs.parts import PartFile, check_content, fetch_parts
 from erniecore_hubs.places import endpoint, own_endpoint
 
 #: what the hub has as ETag of files that are kept by their content
@@ -53,7 +53,10 @@ class Client:
         """Of the revision, or the newest one."""
         with self._errors():
             info = self._api.repo_info(self._name.id, revision=self._name.revision or None, repo_type=self._type)
-            return str(info.sha)
+            found = str(info.sha)
+            if not self._name.at(found).pinned:
+                raise ValueError(f"a commit is not {found[:60]!r}")
+            return found
 
     def sizes(self) -> dict[str, int]:
         """Files of the repository at the commit, with their bytes."""
@@ -61,7 +64,7 @@ class Client:
             info = self._api.repo_info(
                 self._name.id, revision=self._name.revision, repo_type=self._type, files_metadata=True
             )
-        return {file.rfilename: int(file.size or 0) for file in info.siblings or ()}
+            return {str(file.rfilename): int(file.size or 0) for file in info.siblings or ()}
 
     def fetch(self, files: Iterable[str], directory: Path) -> None:
         """Files into a directory. A file that is not whole is `.parts/FILE`, from whose end the next attempt goes on, also one of
@@ -80,7 +83,7 @@ class Client:
             headers.pop("authorization", None)  # the token is for the hub, not for where its files lie
         here = part.stat().st_size if part.is_file() else 0
         if found.size is None or here != found.size:
-            with part.open("ab") as stream:
+            with PartFile(part, found.size) as stream:
                 http_get(found.location, stream, resume_size=here, headers=headers, expected_size=found.size)
         if _SHA256.fullmatch(found.etag or ""):
             check_content(part, found.etag, f"{self._name}/{file} at {self._endpoint}")
@@ -124,6 +127,15 @@ class Client:
             raise EnvironmentFault("HF_HUB_OFFLINE forbids to fetch it", where=where, fix=fix) from error
         except (self._network(), ConnectionError, TimeoutError) as error:
             raise self._unreachable(where, " ".join(str(error).split())[:200]) from error
+        except (
+            ValueError,
+            TypeError,
+            LookupError,
+            AttributeError,
+        ) as error:  # the client relies on the form of answers
+            raise self._unreachable(
+                where, f"its answer cannot be read: {' '.join(str(error).split())[:200]}"
+            ) from error
         except RuntimeError as error:  # an upload that failed, whatever the reason
             raise self._unreachable(where, f"{error} {error.__cause__ or ''}".strip()[:300]) from error
         except OSError as error:

@@ -14,15 +14,18 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from erniecore_catalog import install_command
+from erniecore_system.files import parse_json
 
 from erniecore.api import CheckpointError, EnvironmentFault, UsageError
 from erniecore_hubs.names import HubName
-from erniecore_hubs.parts import check_content, fetch_parts
+from erniecore_hubs.parts import PartFile, check_content, fetch_parts
 from erniecore_hubs.places import endpoint, own_endpoint
 
 _BRANCH = "master"
 #: files in one answer to a list; of a model the hub gives no more than so many
 _PAGE, _MOST = 100, 3000
+#: files of a data set, and bytes of an answer, beyond which this is no list of files
+_MOST_OF_DATA, _ANSWER = 100_000, 64 << 20
 _TIMEOUT = 60.0
 
 
@@ -47,9 +50,9 @@ class ModelScopeClient:
 
     def commit(self) -> str:
         """Of the newest file of the revision."""
-        newest = max(
-            self._files(), key=lambda entry: (int(entry.get("CommittedDate") or 0), str(entry.get("Revision")))
-        )
+        entries = self._files()
+        with self._errors():
+            newest = max(entries, key=lambda entry: (int(entry.get("CommittedDate") or 0), str(entry.get("Revision"))))
         found = str(newest.get("Revision") or "")
         if not self._name.at(found).pinned:
             raise self._unreachable("its list of files names no commits")
@@ -57,14 +60,18 @@ class ModelScopeClient:
 
     def sizes(self) -> dict[str, int]:
         """Name and bytes of every file."""
-        return {str(entry["Path"]): int(entry.get("Size") or 0) for entry in self._files()}
+        entries = self._files()
+        with self._errors():
+            return {str(entry["Path"]): int(entry.get("Size") or 0) for entry in entries}
 
     def fetch(self, files: Iterable[str], directory: Path) -> None:
         """Files into a directory, each compared with the SHA-256 of the list."""
         announced = {str(entry["Path"]): str(entry.get("Sha256") or "") for entry in self._files()}
 
+        sizes = self.sizes()
+
         def fetch(file: str, part: Path) -> None:
-            self._fetch(file, part)
+            self._fetch(file, part, sizes.get(file))
             if announced.get(file):
                 check_content(part, announced[file], f"{self._name}/{file} at {endpoint(self._name)}")
 
@@ -90,35 +97,40 @@ class ModelScopeClient:
 
     def _pages(self, session: Any) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
-        while (
-            len(page := self._page(session, "tree", {"PageNumber": len(found) // _PAGE + 1, "PageSize": _PAGE}))
-            == _PAGE
-        ):
+        for number in range(1, _MOST_OF_DATA // _PAGE + 1):
+            page = self._page(session, "tree", {"PageNumber": number, "PageSize": _PAGE})
             found += page
-        return found + page
+            if len(page) < _PAGE:
+                return found
+        raise self._unreachable(f"its list of files has no end: {len(found)} and more")
 
     def _page(self, session: Any, what: str, more: dict[str, Any]) -> list[dict[str, Any]]:
         query = {"Revision": self._name.revision or _BRANCH, "Recursive": "True", **more}
-        answer = session.get(f"{self._url()}/repo/{what}", params=query)
-        answer.raise_for_status()
-        body = answer.json()
+        with session.stream("GET", f"{self._url()}/repo/{what}", params=query) as answer:
+            answer.raise_for_status()
+            text = bytearray()
+            for chunk in answer.iter_bytes():
+                text += chunk
+                if len(text) > _ANSWER:
+                    raise self._unreachable(f"its answer has more than {_ANSWER} bytes")
+        body = parse_json(bytes(text))
         data = body.get("Data") if isinstance(body, dict) else None
         files = data.get("Files") if isinstance(data, dict) else data
         if not isinstance(files, list) or not all(isinstance(entry, dict) for entry in files):
             raise self._unreachable("its answer is no list of files")
         return files
 
-    def _fetch(self, file: str, part: Path) -> None:
+    def _fetch(self, file: str, part: Path, size: int | None) -> None:
         """Go on after connections that break, as long as each brings something."""
         while True:
             before = part.stat().st_size if part.is_file() else 0
             try:
-                return self._fetch_from(file, part, before)
+                return self._fetch_from(file, part, before, size)
             except self._http.TransportError:
                 if not part.is_file() or part.stat().st_size <= before:
                     raise
 
-    def _fetch_from(self, file: str, part: Path, here: int) -> None:
+    def _fetch_from(self, file: str, part: Path, here: int, size: int | None) -> None:
         query = {"Revision": self._name.revision or _BRANCH, "FilePath": file}
         headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={here}-"} if here else {})}
         with (
@@ -128,7 +140,9 @@ class ModelScopeClient:
             if here and answer.status_code == 416:  # it is whole
                 return
             answer.raise_for_status()
-            with part.open("ab" if answer.status_code == 206 else "wb") as stream:
+            if answer.status_code != 206:
+                part.unlink(missing_ok=True)
+            with PartFile(part, size) as stream:
                 for chunk in answer.iter_raw():
                     stream.write(chunk)
 
@@ -159,7 +173,7 @@ class ModelScopeClient:
                 revision = self._name.revision or _BRANCH
                 raise UsageError(f"there is no such {self._type}", where=where, found=revision, fix=fix) from error
             raise self._unreachable(f"HTTP {status}") from error
-        except (self._http.HTTPError, ValueError) as error:
+        except (self._http.HTTPError, self._http.InvalidURL, ValueError, TypeError) as error:
             raise self._unreachable(" ".join(str(error).split())[:200]) from error
         except OSError as error:
             found = " ".join(str(error).split())[:200]

@@ -87,8 +87,9 @@ def _describes(file: str) -> bool:
 
 
 def _safe(sizes: Mapping[str, int], name: HubName) -> Mapping[str, int]:
-    """``sizes``, unless a file would be written outside of the directory. Raises ``UsageError``."""
+    """``sizes``, unless a file would be written outside of the directory, or over a part. Raises ``UsageError``."""
     for file in sizes:
-        if ".." in PurePosixPath(file).parts or file.startswith("/") or "\\" in file or "\0" in file:
-            raise UsageError("the hub names a file outside of the repository", where=str(name), found=repr(file))
+        parts = file.split("/")
+        if not {"", ".", "..", ".parts"}.isdisjoint(parts) or "\\" in file or not file.isprintable():
+            raise UsageError("the hub names a file that no repository has", where=str(name), found=repr(file)[:200])
     return sizes

@@ -12,7 +12,7 @@ from glob import has_magic
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from erniecore_catalog import install_command
@@ -20,6 +20,7 @@ from erniecore_catalog import install_command
 from erniecore.api import DataError, EnvironmentFault
 from erniecore.api.data import codes
 from erniecore.api.rows import FileTypes
+from erniecore_remote.reading import read_part
 
 #: seconds until a server that says nothing has failed
 _SILENT = 60
@@ -49,7 +50,6 @@ class Server:
             raise EnvironmentFault(f"URLs of this scheme need {package}", where=url, found=str(e), next=fix) from e
         clients = [import_module("aiohttp").ClientError] if find_spec("aiohttp") else []
         self.failures: tuple[type[Exception], ...] = (OSError, EOFError, TimeoutError, *clients)
-        self._open: tuple[str, IO[bytes]] | None = None
 
     def files(self, listed: bool) -> tuple[dict[str, str], str]:
         """(name here, which may have directories -> path there) of the files that the URL stands for, and what to name here:
@@ -100,10 +100,7 @@ class Server:
 
     def block(self, path: str, start: int, end: int) -> bytes:
         """Some bytes of a file. Raises one of ``failures``; ``ValueError``: the server gives whole files alone."""
-        if self._open is None or self._open[0] != path:
-            self._open = path, self._fs.open(path, "rb", block_size=end - start, cache_type="none")
-        self._open[1].seek(start)
-        return self._open[1].read(end - start)
+        return read_part(self._fs, path, start, end)
 
     def pieces(self, path: str, size: int) -> Iterator[bytes]:
         """All bytes of a file, at most ``size`` of them at a time. Raises ``EnvironmentFault``."""
