@@ -2,7 +2,15 @@
 SIGBUS. Real files, really truncated, in processes of their own.
 """
 
+import json
+import os
+import re
 import shutil
+import socket
+import subprocess
+import sys
+import urllib.request
+from http.client import RemoteDisconnected
 
 import pytest
 from erniecore_model_init.new_model import init_model
@@ -71,3 +79,40 @@ def test_with_the_file_as_it_was_the_run_goes_on(run_ernie, runner, base):
     done = run_ernie(*again, "checkpoint.every=2", "callbacks=[events]", cwd=runner.directory)
     assert done.code == Exit.OK, done.err
     assert max(runner.curve()) == 8
+
+
+def complete(url):
+    """A completion of three tokens."""
+    body = json.dumps({"prompt": "a", "max_tokens": 3, "ignore_eos": True}).encode()
+    request = urllib.request.Request(f"{url}/completions", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request) as response:
+        return json.loads(response.read())["choices"]
+
+
+def test_a_packed_model_that_is_truncated_while_it_is_served(ernie, base, tmp_path):
+    """The request at hand gets no completion, and the process ends as a run does."""
+    assert ernie("quantize", base, "--to", "wint8", "--out", tmp_path / "packed").code == 0
+    (file,) = (tmp_path / "packed").glob("*.safetensors")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = [sys.executable, "-m", "erniecore", "serve", "--model", file.parent, f"port={port}"]
+    environ = {**{k: v for k, v in os.environ.items() if not k.startswith("ERNIE_")}, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ) as process:
+        try:
+            url = re.search(r"http://\S+/v1", process.stdout.readline())[0]
+            assert complete(url)
+            os.truncate(file, 20_000)
+            with pytest.raises(RemoteDisconnected):
+                complete(url)
+            told = process.communicate()[1]
+        finally:
+            process.kill()
+    assert process.returncode == Exit.CHECKPOINT, told
+    for text in (
+        "ERN-K002",
+        f"{file}: ",
+        "20000 bytes",
+        "the file was truncated while it was in use",
+        "put the file back",
+    ):
+        assert text in told, told
