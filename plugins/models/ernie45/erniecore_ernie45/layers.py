@@ -102,15 +102,18 @@ class Attention(nn.Layer):  # type: ignore[misc]
         if context.cache is not None:
             k_BKkd, v_BKkd = context.cache.update(self.index, k_BKkd, v_BKkd)
         run = recompute if context.recompute == "core-attention" else call
-        y_BShd = run(
-            ops.attention,
+        y_BShd = run(self.weigh, q_BShd, k_BKkd, v_BKkd, context)
+        return self.o_proj(y_BShd.reshape([0, 0, -1]))
+
+    def weigh(self, q_BShd: Tensor, k_BKkd: Tensor, v_BKkd: Tensor, context: Context) -> Tensor:
+        """Values [B, S, h, d] by softmax of the scores, under the masks of the context."""
+        return ops.attention(
             q_BShd,
             k_BKkd,
             v_BKkd,
             startend_row_indices=context.startend_row_indices,
             attention_mask=context.attention_mask,
         )
-        return self.o_proj(y_BShd.reshape([0, 0, -1]))
 
 
 class MLP(nn.Layer):  # type: ignore[misc]
@@ -131,11 +134,17 @@ class MLP(nn.Layer):  # type: ignore[misc]
 
 
 class DecoderLayer(nn.Layer):  # type: ignore[misc]
-    """Attention and MLP, each after a norm and added to the stream; ``residual`` is how (see ``residual.py``)."""
+    """Attention and MLP, each after a norm and added to the stream; ``residual`` is how (see ``residual.py``).
+
+    Attributes:
+        attention: what attention is made of.
+    """
+
+    attention: type[Attention] = Attention
 
     def __init__(self, arch: Architecture, index: int, mlp: nn.Layer | None = None) -> None:
         super().__init__()
-        self.self_attn = Attention(arch, index)
+        self.self_attn = self.attention(arch, index)
         self.mlp = MLP(arch, arch.intermediate_size) if mlp is None else mlp
         self.input_layernorm, self.post_attention_layernorm = make_norm(arch, index), make_norm(arch, index)
         self.residual = make_residual(arch, index)

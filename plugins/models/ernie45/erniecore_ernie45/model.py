@@ -46,7 +46,12 @@ class Decoder(nn.Layer):  # type: ignore[misc]
                 continue
             x_BSH, *rest = run_layer(layer, x_BSH, context)
             measured.append(tuple(rest))
+            x_BSH = self.between(place, x_BSH, context)
         return x_BSH, measured
+
+    def between(self, place: int, x_BSH: Tensor, context: Context) -> Tensor:
+        """What the next layer gets of what the layer at ``place`` gave out, [B, S, H]: the same."""
+        return x_BSH
 
     def embed(self, input_ids: Tensor, context: Context) -> Tensor:
         """What enters the first layer, [B, S, H]."""

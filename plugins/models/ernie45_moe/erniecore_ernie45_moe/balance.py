@@ -23,11 +23,13 @@ class Measured(NamedTuple):
         load: float32 [G, E], assignments to each expert (of the biased selection, before any capacity).
         entropy: float32 scalar, see ``losses.router_entropy``.
         losses: name -> scalar with gradient, without coefficient; only those that are trained with.
+        kind_loads: float32 [M, E], the load by kind of token, where the caller told kinds apart.
     """
 
     load: Tensor
     entropy: Tensor
     losses: Mapping[str, Tensor]
+    kind_loads: Tensor | None = None
 
 
 def moved_bias(bias_GE: Tensor, load_GE: Tensor, rate: float) -> Tensor:

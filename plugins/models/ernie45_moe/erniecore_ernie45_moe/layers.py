@@ -27,7 +27,7 @@ from erniecore_ernie45_moe.losses import (
     similarity_loss,
     z_loss,
 )
-from erniecore_ernie45_moe.router import Routing, drop_over_capacity, hide_padding, loads, route
+from erniecore_ernie45_moe.router import Routing, drop_over_capacity, hide_padding, loads, loads_by_kind, route
 
 
 class Gate(nn.Layer):  # type: ignore[misc]
@@ -113,9 +113,15 @@ class MoeBlock(nn.Layer):  # type: ignore[misc]
         shared = arch.num_shared_experts * arch.expert_size
         self.shared_experts = MLP(arch, shared) if shared else None
 
-    def forward(self, x_BSH: Tensor, real_BS: Tensor | None, reduced: Reduced | None = None) -> tuple[Any, ...]:
-        """[B, S, H] -> the same, and in training what the router did, unless it is ``reduced``. ``real_BS``: false at padding,
-        or None."""
+    def forward(
+        self, x_BSH: Tensor, real_BS: Tensor | None, reduced: Reduced | None = None, kinds_BSM: Tensor | None = None
+    ) -> tuple[Any, ...]:
+        """[B, S, H] -> the same, and in training what the router did, unless it is ``reduced``.
+
+        Args:
+            real_BS: false at padding, or None.
+            kinds_BSM: float32, 1 at the kind of each token, for loads by kind; the router knows nothing of kinds.
+        """
         x_TH = x_BSH.reshape([-1, self.arch.hidden_size])
         real_T = None if real_BS is None else self.rows.own(real_BS).reshape([-1])
         routing = hide_padding(self.route(x_TH) if reduced is None else self.route_reduced(x_TH, reduced), real_T)
@@ -127,7 +133,11 @@ class MoeBlock(nn.Layer):  # type: ignore[misc]
             y_BSH = y_BSH + self.shared_experts(x_BSH)
         if reduced is None and self.training and paddle.is_grad_enabled():
             rows = x_BSH.shape[0]
-            return y_BSH, self.measure(*self.whole(routing, real_T, rows), num_rows=rows)
+            measured = self.measure(*self.whole(routing, real_T, rows), num_rows=rows)
+            if kinds_BSM is not None:
+                kinds_TM = kinds_BSM.reshape([-1, kinds_BSM.shape[-1]])
+                measured = measured._replace(kind_loads=loads_by_kind(routing.experts, kinds_TM, self.arch.num_experts))
+            return y_BSH, measured
         return (y_BSH,)
 
     def shard_sequences(self, shard: SequenceShard) -> None:

@@ -94,3 +94,8 @@ def loads(experts_Tk: Tensor, num_experts: int) -> Tensor:
     slots = experts_Tk.flatten() + 1
     counts = paddle.scatter_nd_add(paddle.zeros([num_experts + 1]), slots.unsqueeze(-1), paddle.ones(slots.shape))
     return counts[1:]
+
+
+def loads_by_kind(experts_Tk: Tensor, kinds_TM: Tensor, num_experts: int) -> Tensor:
+    """float32 [M, E]: how many tokens of each kind go to each expert. ``kinds_TM``: float32, 1 at the kind of each token."""
+    return paddle.matmul(kinds_TM, assignments(experts_Tk, num_experts), transpose_x=True)

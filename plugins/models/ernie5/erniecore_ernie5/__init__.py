@@ -1,0 +1,1 @@
+"""ERNIE 5.0: text, images and audio in one mixture of experts."""
