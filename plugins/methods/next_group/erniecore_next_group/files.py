@@ -27,7 +27,8 @@ def read_image(source: str, roots: Sequence[str], image: ImageTokens) -> NDArray
 
 def png(pixels: NDArray[np.uint8]) -> bytes:
     """A PNG file."""
-    return as_png(pixels)
+    data: bytes = as_png(pixels)
+    return data
 
 
 def read_audio(source: str, roots: Sequence[str], audio: AudioTokens) -> Waves:

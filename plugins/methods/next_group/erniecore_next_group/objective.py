@@ -57,7 +57,7 @@ class NextGroupObjective(NextTokenObjective):
 
     def normalizers(self, batch: Batch) -> Mapping[str, float]:
         """As for text; ``bits``: weights of all bits; ``codes``: of frames that are to be predicted."""
-        counts = {**super().normalizers(batch), "bits": 0.0, "codes": 0.0}
+        counts = dict(super().normalizers(batch))
         if batch.fields:
             counts["bits"] = float((self.bit_weights(batch)).sum()) * batch.fields["bits"].shape[-1]
             counts["codes"] = float(np.count_nonzero(batch.fields["next_codes"]))

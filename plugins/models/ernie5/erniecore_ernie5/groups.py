@@ -77,8 +77,10 @@ def make_slots(joined_BS: NDArray[np.int8], ends_BS: NDArray[np.int32] | None, p
         ends_BT[rows, key_slots] = np.where(hidden, key_slots, slot_of_end[rows, ends_BS]).astype(np.int32)
         ends = paddle.to_tensor(ends_BT.reshape(B, 1, T, 1))
     answers = (rows * T + query_slots).reshape(-1)
-    tensors = (paddle.to_tensor(np.ascontiguousarray(x).reshape(-1)) for x in (keys, queries, answers))
-    return Slots(*tensors, ends, paddle.to_tensor(mask), (B, T))
+    key_rows, query_rows, answer_rows = (
+        paddle.to_tensor(np.ascontiguousarray(x).reshape(-1)) for x in (keys, queries, answers)
+    )
+    return Slots(key_rows, query_rows, answer_rows, ends, paddle.to_tensor(mask), (B, T))
 
 
 def grouped_attention(q_BShd: Tensor, k_BKhd: Tensor, v_BKhd: Tensor, slots: Slots) -> Tensor:

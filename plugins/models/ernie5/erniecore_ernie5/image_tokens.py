@@ -94,7 +94,8 @@ class ImageTokens:
         """Pixels [size, size, 3] -> patches [G, G, d], each value at the nearest level."""
         level = np.rint(pixels.astype(np.float32) / 255 * (self.levels - 1)) / (self.levels - 1) * 2 - 1
         parts = level.reshape(self.grid, self.patch, self.grid, self.patch, CHANNELS)
-        return parts.transpose(0, 2, 1, 3, 4).reshape(self.grid, self.grid, self.width).astype(np.float32)
+        values: Floats = parts.transpose(0, 2, 1, 3, 4).reshape(self.grid, self.grid, self.width).astype(np.float32)
+        return values
 
     def rounded(self, values: Floats) -> Floats:
         """Values at the nearest level."""
@@ -105,7 +106,8 @@ class ImageTokens:
         """Patches [G, G, d] -> pixels uint8 [size, size, 3]."""
         parts = self.rounded(values).reshape(self.grid, self.grid, self.patch, self.patch, CHANNELS)
         level = parts.transpose(0, 2, 1, 3, 4).reshape(self.size, self.size, CHANNELS)
-        return np.rint((level + 1) / 2 * 255).astype(np.uint8)
+        found: NDArray[np.uint8] = np.rint((level + 1) / 2 * 255).astype(np.uint8)
+        return found
 
     def encode(self, values: Floats, flips: NDArray[np.bool_] | None = None) -> Pyramid:
         """The pyramid of patches [G, G, d].
@@ -140,13 +142,15 @@ class ImageTokens:
         side, step = self.scales[scale], self.steps()[scale]
         repeat = self.grid // side
         moved = bits.reshape(side, side, self.width).astype(np.float32) * np.float32(step)
-        return known + moved.repeat(repeat, axis=0).repeat(repeat, axis=1)
+        found: Floats = known + moved.repeat(repeat, axis=0).repeat(repeat, axis=1)
+        return found
 
     def pooled(self, values: Floats, side: int) -> Floats:
         """Averages [s * s, d] over the parts of an image that tokens of a scale stand for."""
         part = self.grid // side
         means = values.reshape(side, part, side, part, self.width).mean(axis=(1, 3), dtype=np.float32)
-        return means.reshape(side * side, self.width)
+        found: Floats = means.reshape(side * side, self.width)
+        return found
 
     def places(self, side: int) -> Floats:
         """Row and column [s * s, 2] of the middle of each token, in patches from the middle of the image."""

@@ -1,6 +1,6 @@
 """Names of the weights in checkpoints and ours. numpy only.
 
-One layout, ``pt``: those of the mixture-of-experts text models, and our own names for images and audio. ERNIE 5.0 itself was
+Those of the mixture-of-experts text models, and our own names for images and audio. ERNIE 5.0 itself was
 never published.
 """
 
@@ -18,8 +18,6 @@ from erniecore_ernie5.architecture import Ernie5Architecture
 
 class Ernie5StateAdapter(Ernie45MoeStateAdapter):
     """Implements ``erniecore.api.model.StateAdapter``."""
-
-    layouts = ("pt",)
 
     def __init__(self, arch: Ernie5Architecture) -> None:
         super().__init__(arch)
