@@ -45,7 +45,9 @@ class VlBlock(MoeBlock):
         self.gate.weight_1 = self.gate.create_parameter(shape, attr=normal(arch), dtype="float32")
         self.vision_experts = Experts(replace(arch, expert_size=arch.vision_expert_size))
 
-    def forward(self, x_BSH: Tensor, real_BS: Tensor | None, vision_BS: Tensor | None = None) -> tuple[Any, ...]:
+    def forward(  # type: ignore[override]
+        self, x_BSH: Tensor, real_BS: Tensor | None, vision_BS: Tensor | None = None
+    ) -> tuple[Any, ...]:
         """[B, S, H] -> the same, and in training what the routers did. ``vision_BS``: true at vision tokens, or None."""
         if vision_BS is None:
             return self._texts(x_BSH, real_BS)
