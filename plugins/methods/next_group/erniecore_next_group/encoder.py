@@ -55,7 +55,7 @@ class NextGroupEncoder:
         return [self._piece(one, labels, record) for one, labels in pieces]
 
     def _piece(self, ids: np.ndarray, labels: np.ndarray, record: Document) -> Sample:
-        fields = self.media.blank(len(ids)).fields if self.media else {}
+        fields = self.media.plain(len(ids)).fields if self.media else {}
         return _sample(ids, labels, fields, record)
 
     def _row(self, record: Parts) -> Sample:

@@ -26,7 +26,7 @@ def read_image(source: str, roots: Sequence[str], image: ImageTokens) -> NDArray
 
 
 def png(pixels: NDArray[np.uint8]) -> bytes:
-    """A PNG file."""
+    """The bytes of a PNG file with these pixels."""
     data: bytes = as_png(pixels)
     return data
 

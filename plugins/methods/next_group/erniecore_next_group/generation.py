@@ -58,7 +58,7 @@ class Maker:
         self._hidden, self.at = features.hidden[0], after
 
     def text(self, ids: Sequence[int]) -> None:
-        """Read text."""
+        """Let the model read the ids of a text."""
         self.feed(self.media.text(ids, self.at, learned=False), self.at + len(ids))
 
     def draw(self) -> Floats:

@@ -47,7 +47,7 @@ TIMBRES: dict[str, tuple[int, ...]] = {"pure": (), "hollow": (12,), "bright": (1
 #: notes that leave room for the overtones
 NOTES = 16
 #: share that is held out
-HELD_OUT = 0.15
+EVAL_SHARE = 0.15
 #: frames of a tone with words, of what is given of a motif, and of what goes on
 TONE, GIVEN, REST = 4, 12, 12
 
@@ -89,8 +89,8 @@ def tone(note: int, timbre: str, soft: bool, audio: AudioTokens) -> list[int]:
 def split(items: Sequence[Any], seed: int, purpose: str) -> tuple[list[Any], list[Any]]:
     """(for training, held out), in a random order."""
     order = generator(seed, purpose).permutation(len(items))
-    held = round(HELD_OUT * len(items))
-    return [items[i] for i in order[held:]], [items[i] for i in order[:held]]
+    count = round(EVAL_SHARE * len(items))
+    return [items[i] for i in order[count:]], [items[i] for i in order[:count]]
 
 
 def motifs(seed: int, count: int, audio: AudioTokens) -> tuple[list[Codes], list[Codes]]:

@@ -68,7 +68,7 @@ class PartsFormat(FormatPlugin):
 
     @hookimpl
     def ernie_parse_row(self, row: Json, origin: Origin) -> Record:
-        """One row."""
+        """The record of a row, with its parts."""
         return rows.parse(row, origin)
 
 

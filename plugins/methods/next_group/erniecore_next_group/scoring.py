@@ -88,7 +88,7 @@ class Sources(NamedTuple):
         return image.pixels(image.values(read_image(part.value, [self.root], image)))
 
     def codes(self, part: Part) -> Codes:
-        """Of a sound."""
+        """The codes of a sound in a row."""
         return self.media.audio.encode(read_audio(part.value, [self.root], self.media.audio))
 
 

@@ -121,8 +121,8 @@ def test_made_data_hold_out_what_training_has_not(tmp_path):
         parts = [part for line in lines for side in json.loads(line).values() for part in side]
         words[name] = {part["text"] for part in parts if "text" in part}
     assert not words["train"] & words["held-out"]
-    train, held = motifs(0, 40, MEDIA.audio)
-    assert not {x.tobytes() for x in train} & {x.tobytes() for x in held}
+    train, others = motifs(0, 40, MEDIA.audio)
+    assert not {x.tobytes() for x in train} & {x.tobytes() for x in others}
 
 
 @pytest.mark.parametrize(

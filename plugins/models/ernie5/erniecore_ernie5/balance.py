@@ -47,7 +47,7 @@ class ModalBalancer(Balancer):
 
     @paddle.no_grad()  # type: ignore[untyped-decorator]
     def observe(self, measured: Mapping[int, Measured]) -> None:
-        """One training pass."""
+        """Adds the loads of one training pass, by modality too."""
         super().observe(measured)
         for place, entry in measured.items():
             if entry.kind_loads is not None:

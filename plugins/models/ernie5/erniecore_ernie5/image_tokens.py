@@ -67,7 +67,7 @@ class ImageTokens:
 
     @property
     def num_tokens(self) -> int:
-        """Of all scales."""
+        """How many tokens all scales have together."""
         return sum(side * side for side in self.scales)
 
     def faults(self) -> Iterator[tuple[str, str]]:

@@ -55,7 +55,7 @@ class GroupAttention(Attention):
 
 
 class GroupLayer(DecoderLayer):
-    """A dense layer."""
+    """A layer without experts, with attention by groups."""
 
     attention = GroupAttention
 

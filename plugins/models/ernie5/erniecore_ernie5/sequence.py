@@ -58,7 +58,7 @@ class Tokens(NamedTuple):
 
     @property
     def size(self) -> int:
-        """n."""
+        """How many tokens there are."""
         return len(self.ids)
 
     @property
@@ -95,11 +95,11 @@ class MediaTokens:
 
     def text(self, ids: Sequence[int] | Ints, start: float, *, learned: bool) -> Tokens:
         """Tokens of text from position ``start`` on."""
-        return self.blank(len(ids), start)._replace(
+        return self.plain(len(ids), start)._replace(
             ids=np.asarray(ids, np.int64), learned=np.full(len(ids), learned, np.bool_)
         )
 
-    def blank(self, count: int, start: float = 0.0) -> Tokens:
+    def plain(self, count: int, start: float = 0.0) -> Tokens:
         """Text tokens of id 0 that nobody learns."""
         positions = start + np.arange(count, dtype=np.float32)
         return Tokens(
@@ -122,7 +122,7 @@ class MediaTokens:
         count, time = sides[scale] ** 2, start + scale
         axes = np.full((count, 3), time, np.float32)
         axes[:, 1:] = start + self.image.places(sides[scale])
-        tokens = self.blank(count)
+        tokens = self.plain(count)
         is_read = scale == len(self.image.scales)
         return tokens._replace(
             kinds=np.full(count, READ if is_read else DRAWN, np.int8),
@@ -152,7 +152,7 @@ class MediaTokens:
 
     def frames(self, codes: Codes, start: float) -> Tokens:
         """Frames [T, L]; what they are to predict is the caller's matter."""
-        tokens = self.blank(len(codes), start)
+        tokens = self.plain(len(codes), start)
         return tokens._replace(kinds=np.full(len(codes), FRAME, np.int8), codes=(codes + 1).astype(np.int16))
 
 

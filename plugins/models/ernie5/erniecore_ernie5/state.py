@@ -17,7 +17,7 @@ from erniecore_ernie5.architecture import Ernie5Architecture
 
 
 class Ernie5StateAdapter(Ernie45MoeStateAdapter):
-    """Implements ``erniecore.api.model.StateAdapter``."""
+    """Maps of the text model, and those of what brings images and audio in and out."""
 
     def __init__(self, arch: Ernie5Architecture) -> None:
         super().__init__(arch)
