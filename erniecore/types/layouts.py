@@ -20,6 +20,7 @@ class ParallelLayout:
         sequence: sequence parallelism: tensor ranks also shard the residual stream between matrices.
         chunks: virtual pipeline stages of each stage.
         split: layers of each of the ``pipeline x chunks`` chunks where they are listed; empty: as the strategy balances them.
+        shares: micro-batches of a step on each of the ``sharding x data`` ranks where they differ.
     """
 
     tensor: int = 1
@@ -32,6 +33,7 @@ class ParallelLayout:
     sequence: bool = False
     chunks: int = 1
     split: tuple[int, ...] = ()
+    shares: tuple[int, ...] = ()
 
     @property
     def size(self) -> int:

@@ -158,6 +158,7 @@ class ParallelPlan:
         split: number of layers of each part of a pipeline, in the order of the model; part i belongs to stage i modulo the
             degree ``pipeline``. Empty without a pipeline.
         texts_only: settings of this layout on which rows with images do not train.
+        shares: micro-batches of a step on each of the data-parallel ranks, where they differ.
     """
 
     degrees: Mapping[str, int]
@@ -165,6 +166,11 @@ class ParallelPlan:
     data_size: int = 1
     split: tuple[int, ...] = ()
     texts_only: tuple[str, ...] = ()
+    shares: tuple[int, ...] = ()
+
+    def micro_batches(self, accumulation: int) -> int:
+        """Of a step on all ranks together; ``accumulation``: ``train.accumulation``."""
+        return sum(self.shares) or accumulation * self.data_size
 
 
 class Device(ABC):
@@ -279,6 +285,12 @@ class RunView(Protocol):
     @property
     def console(self) -> str:
         """How the run is to be shown: ``auto``, ``live``, ``lines``, ``json`` or ``none``."""
+        ...
+
+    def copy_state(self, directory: Path) -> Mapping[str, Any]:
+        """Write this rank's files of a checkpoint of the present step into ``directory``, an existing one of its own; all ranks
+        call it together. Returns what makes a checkpoint of the files of all ranks: ``step``, ``state``, ``config_hash``,
+        ``versions``, ``groups`` and ``files`` (name -> size and hash). Raises ``CheckpointError`` on all of them."""
         ...
 
     def emit(self, event: str, **fields: object) -> None:

@@ -18,8 +18,9 @@ from erniecore.errors import UsageError
 
 def chosen(context: RunContext, fingerprint: Future[Fingerprint]) -> Resumption:
     """Where the run continues (``resume.choose``), with the files and plugins of that checkpoint."""
-    run, hash_now, data_size = context.settings.run, context.config_hash, context.parallel_plan.data_size
-    found = choose(context.out, run.resume, context.settings_json, hash_now, data_size)
+    run, train, hash_now = context.settings.run, context.settings.train, context.config_hash
+    micro_batches = context.parallel_plan.micro_batches(train.accumulation)
+    found = choose(context.out, run.resume, context.settings_json, hash_now, train.batch_size * micro_batches)
     if (checkpoint := found.checkpoint) is None:
         return found
     return found.noting(*check(checkpoint.state.get(KEY), fingerprint.result(), run.accept_changes, checkpoint.path))

@@ -17,7 +17,7 @@ from erniecore.engine.preparation.rundir import STATE_FORMAT
 from erniecore.errors import CheckpointError, DataError, UsageError
 
 
-def open_checkpoint(path: Path, settings: Mapping[str, Any], data_size: int) -> tuple[Checkpoint, list[Difference]]:
+def open_checkpoint(path: Path, settings: Mapping[str, Any], rows: int) -> tuple[Checkpoint, list[Difference]]:
     """A checkpoint, and the settings that differ from its own; see ``resume.choose`` for the arguments.
 
     Raises:
@@ -32,25 +32,26 @@ def open_checkpoint(path: Path, settings: Mapping[str, Any], data_size: int) -> 
             expected=str(STATE_FORMAT),
             fix="continue with the erniecore version that is named in its MANIFEST.json",
         )
-    differences = changes(checkpoint, settings, data_size)
+    differences = changes(checkpoint, settings, rows)
     refuse(differences, checkpoint.path)
     return checkpoint, differences
 
 
-def changes(checkpoint: Checkpoint, settings: Mapping[str, Any], data_size: int) -> list[Difference]:
+def changes(checkpoint: Checkpoint, settings: Mapping[str, Any], rows_now: int) -> list[Difference]:
     """Settings that differ from the checkpoint's; one more where a step would have another number of rows."""
     before = retired.renamed_settings(checkpoint.state["settings"])
-    rows = rows_per_step(before, checkpoint.state.get("data_size", 1)), rows_per_step(settings, data_size)
+    rows = rows_per_step(before, checkpoint.state), rows_now
     differences = compare(before, settings, same_rows=rows[0] == rows[1])
     if rows[0] != rows[1] and not any(d.key in SPLIT for d in differences):
         differences.append(Difference("rows per step, on all ranks together", *rows))
     return differences
 
 
-def rows_per_step(settings: Mapping[str, Any], data_size: int) -> int:
-    """Rows that all ranks together take for one optimizer step."""
+def rows_per_step(settings: Mapping[str, Any], state: Mapping[str, Any]) -> int:
+    """Rows that all ranks together took for one optimizer step, by the settings and the rest of a checkpoint's state."""
     train = settings["train"]
-    return int(train.get("batch_size", 1)) * int(train.get("accumulation", 1)) * data_size
+    usual = int(train.get("accumulation", 1)) * int(state.get("data_size", 1))
+    return int(train.get("batch_size", 1)) * int(state.get("micro_batches", usual))
 
 
 def refuse(differences: Sequence[Difference], where: Path) -> None:

@@ -64,7 +64,8 @@ def prepare(
     name = settings.run.name or name or name_of(settings.run, settings.plugins, shared=shared)
     parameters, state = count_model(host, model, settings)
     reference = reference_kind(settings.method, settings.adapter, plugins["method"].capabilities)
-    plan = plan_of(parameters, state, settings, name, parallel_plan.data_size, reference)
+    micro_batches = parallel_plan.micro_batches(settings.train.accumulation)
+    plan = plan_of(parameters, state, settings, name, micro_batches, reference)
     context = RunContext(
         name=name,
         out=Path(settings.run.out or f"runs/{name}"),
@@ -147,10 +148,10 @@ def plan_of(
     state: Sequence[OptimizerState],
     settings: RunSettings,
     name: str,
-    data_size: int,
+    micro_batches: int,
     reference: ReferenceKind,
 ) -> Plan:
-    """Sizes of the run. ``state``: of each trained parameter."""
+    """Sizes of the run. ``state``: of each trained parameter; ``micro_batches``: of a step on all ranks."""
     return estimate(
         parameters,
         settings.train,
@@ -158,7 +159,7 @@ def plan_of(
         state=[one.size for one in state],
         offload=settings.optimizer.offload,
         name=name,
-        rows_per_step=settings.train.batch_size * settings.train.accumulation * data_size,
+        rows_per_step=settings.train.batch_size * micro_batches,
         max_seq_len=settings.data.max_seq_len,
         keep=settings.checkpoint.keep,
         reference=reference == "copy",

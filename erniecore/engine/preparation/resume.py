@@ -15,14 +15,14 @@ from erniecore.engine.preparation import rundir
 from erniecore.errors import CheckpointError, UsageError, nearest
 
 
-def choose(out: Path, resume: str, settings: Mapping[str, Any], hash_now: str, data_size: int = 1) -> Resumption:
+def choose(out: Path, resume: str, settings: Mapping[str, Any], hash_now: str, rows: int) -> Resumption:
     """Pick the checkpoint that ``run.resume`` means and compare its settings with the present ones.
 
     Args:
         out: the run directory.
         resume: ``auto``, ``never``, ``must`` or a checkpoint directory.
         settings: the settings as JSON. hash_now: their ``config_hash``.
-        data_size: ranks that train on different rows.
+        rows: of a step, on all ranks together.
 
     Raises:
         UsageError: ``never`` in a used directory; settings that change the mathematics.
@@ -51,7 +51,7 @@ def choose(out: Path, resume: str, settings: Mapping[str, Any], hash_now: str, d
         why = f"continuing from {path}: named by run.resume"
     from erniecore.engine.preparation.continuing import open_checkpoint
 
-    checkpoint, differences = open_checkpoint(path, settings, data_size)
+    checkpoint, differences = open_checkpoint(path, settings, rows)
     return Resumption(checkpoint, (*notes, why, *(f"changed setting {d}" for d in differences)))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from erniecore.types.launcher import RankJob
 
 if TYPE_CHECKING:
     from erniecore.config.compose import Request
+    from erniecore.types.planned_run import PlannedRun
 
 #: variable that holds the request to a rank, as JSON
 REQUEST = "ERNIECORE_REQUEST"
@@ -53,3 +54,25 @@ class Launch:
         argv = (sys.executable, "-m", "erniecore.engine.worker")
         files = {name: os.environ[name] for name in ("ERNIE_PLUGIN_FILES",) if name in os.environ}
         return RankJob(argv, {REQUEST: json.dumps(request), **files}, self.out, self.ranks_per_node)
+
+
+def with_overrides(job: RankJob, words: Sequence[str], *, resume: bool) -> RankJob:
+    """The same job with further settings, ``section.key=value``, which come after its own; ``resume``: from the newest
+    checkpoint on, whatever the first start was to do. For launchers that change the layout between two starts."""
+    request = json.loads(job.environment[REQUEST])
+    request["overrides"] = [*request["overrides"], *words]
+    if resume:
+        request["flags"] = {**request["flags"], "resume": "auto"}
+    return replace(job, environment={**job.environment, REQUEST: json.dumps(request)})
+
+
+def planned_job(job: RankJob, processes: int) -> PlannedRun:
+    """The run of a job as its settings describe it on so many processes. No paddle. Raises ``ConfigError``."""
+    from erniecore.config.compose import load
+    from erniecore.engine.preparation.forecast import describe_run
+    from erniecore.engine.preparation.prepare import prepare
+
+    request = json.loads(job.environment[REQUEST])
+    file = None if request["file"] is None else Path(request["file"])
+    loaded = load(file, request["overrides"], request["flags"], os.environ, command=request["command"])
+    return describe_run(prepare(loaded, processes=processes, console="none", name=request["name"]))

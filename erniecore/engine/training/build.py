@@ -122,6 +122,7 @@ def state_facts(context: RunContext, data: RunData, total_steps: int) -> dict[st
         "total_steps": total_steps,
         "seed": context.settings.run.seed,
         "data_size": context.parallel_plan.data_size,
+        "micro_batches": context.parallel_plan.micro_batches(context.settings.train.accumulation),
         "data": data.state(),
         RUNTIME: runtime_fingerprint(context.device, context.kernels),
         FINGERPRINT: context.fingerprint.result(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from erniecore_checkpoint.files import translated
 
@@ -34,6 +34,8 @@ class View:
         #: why the run is to stop, asked of all ranks; set by the trainer
         self.stopping: Callable[[], str] = str
         self._console, self._state, self._ranks, self._total_steps = context.console, state, ranks, total_steps
+        #: copies the state of all ranks; set by the trainer
+        self.copying: Callable[[Path], Mapping[str, Any]] = lambda directory: {}
         #: why a callback on this rank wants training to end; empty: none does
         self.asked = ""
 
@@ -91,6 +93,10 @@ class View:
     def objective(self) -> Objective:
         """The loss of the method."""
         return self._state.objective
+
+    def copy_state(self, directory: Path) -> Mapping[str, Any]:
+        """See ``CheckpointSaver.copy``."""
+        return self.copying(directory)
 
     def request_stop(self, reason: str) -> None:
         """Training ends after this step, as after its last one; the first reason counts. Raises ``ValueError`` without one."""

@@ -43,7 +43,9 @@ class DataPath:
         """The batches of the training split."""
         settings, plan = self.context.settings, self.context.parallel_plan
         place = Place(settings.run.seed, plan.data_rank, plan.data_size)
-        sampler = PackedBatchSampler(split.dataset, training_sampling(settings.data, settings.train, place))
+        sampler = PackedBatchSampler(
+            split.dataset, training_sampling(settings.data, settings.train, place, plan.shares)
+        )
         return DataLoader(split.dataset, sampler, pad_id=self.pad_id)
 
 

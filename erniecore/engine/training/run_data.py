@@ -108,7 +108,7 @@ def build_run_data(context: RunContext, tokenizer: Tokenizer, checkpoint: Checkp
     opening.texts_only = plan.texts_only
     method = context.names["method"]
     try:
-        train = opening.train(training_sampling(settings.data, settings.train, place), method)
+        train = opening.train(training_sampling(settings.data, settings.train, place, plan.shares), method)
         evaluation = opening.eval(evaluation_sampling(settings.data, settings.eval, settings.train, place), method)
         fill_rate = reader.report["fill_rate"] = train.sampler.fill_rate()
     except ErnieError as e:
@@ -198,15 +198,17 @@ class _Opening:
         return DataLoader(dataset, sampler, pad_id=self.pad_id)
 
 
-def training_sampling(data: DataSection, train: TrainSection, place: Place) -> SamplerSettings:
-    """How this rank's training samples become steps."""
+def training_sampling(
+    data: DataSection, train: TrainSection, place: Place, shares: tuple[int, ...] = ()
+) -> SamplerSettings:
+    """How this rank's training samples become steps; ``shares``: of ``ParallelPlan``."""
     mix = Mix(
         kind=data.mix,
         weights=tuple(source.weight for source in data.train),
         epochs=tuple(source.epochs for source in data.train),
         epoch_samples=data.epoch_samples,
     )
-    steps: dict[str, Any] = {"batch_size": train.batch_size, "accumulation": train.accumulation}
+    steps: dict[str, Any] = {"batch_size": train.batch_size, "accumulation": train.accumulation, "shares": shares}
     return SamplerSettings(**_packing(data), **steps, **place._asdict(), shuffle=data.shuffle, mix=mix)
 
 

@@ -47,6 +47,7 @@ _INTERVAL, _SHARE = 600.0, 0.01
 _KEEP_ALIVE = 1.0
 #: one at a time, in order; the interpreter waits for it when it ends
 _WRITER = ThreadPoolExecutor(1, "checkpoint")
+_VERSIONS = {"erniecore": erniecore.__version__, "paddle": paddle.__version__}
 
 
 @dataclass
@@ -83,10 +84,8 @@ class PendingSave:
         own = {file.name: file_json(file) for file in self.part.files}
         files = [file_from_json(*file) for part in ranks.all_gather_object(own) for file in part.items()]
         if self.save is not None:
-            groups: dict[str, list[str]] = {}
-            for file in self.plan.files:
-                groups.setdefault(file.group, []).append(file.name)
-            self.result = _WRITER.submit(self.save.finish, {file.name: file for file in files}, groups)
+            by_name = {file.name: file for file in files}
+            self.result = _WRITER.submit(self.save.finish, by_name, _names_by_group(self.plan))
         return None
 
     def _await_result(self, ranks: ProcessGroup) -> Path | CheckpointError | NumericsError | None:
@@ -105,6 +104,13 @@ class PendingSave:
             self.part.wait(_KEEP_ALIVE)
         elif self.result is not None:
             wait([self.result], _KEEP_ALIVE)
+
+
+def _names_by_group(plan: WritePlan) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
+    for file in plan.files:
+        groups.setdefault(file.group, []).append(file.name)
+    return groups
 
 
 def _error_of(rank: int, fields: Mapping[str, str], size: int) -> CheckpointError | NumericsError:
@@ -201,6 +207,34 @@ class CheckpointSaver:
         self._pending = PendingSave(state.step, plan, started, begun, part, stall)
         return None if background else self.settle(wait=True, strict=True)
 
+    def copy(self, state: TrainState, directory: Path) -> dict[str, Any]:
+        """Write this rank's files of a checkpoint of ``state.step`` into ``directory``, which exists and is this rank's alone.
+
+        Returns, the same on all ranks: ``step``, ``state``, ``config_hash``, ``versions``, ``groups``, and ``files`` of all
+        ranks (name -> size and hash), from which ``erniecore_checkpoint.writer.Save`` makes a checkpoint.
+        Raises ``CheckpointError`` on all of them where one cannot write.
+        """
+        groups = checkpoint_groups(state, self._ranks)
+        plan = assign(self._ranks, groups)
+        part = PartWriter(directory, plan.of(self._ranks.rank), _WRITER, _WAITING)
+        write_shards(self._ranks, groups, plan, part, patient=True)
+        while part.busy:
+            part.wait(_KEEP_ALIVE)
+        error = part.error
+        own = None if error else {file.name: file_json(file) for file in part.files}
+        found = self._ranks.all_gather_object([own, None if error is None else error.fields()])
+        for rank, (_, fields) in enumerate(found):
+            if fields is not None:
+                raise _error_of(rank, fields, self._ranks.size)
+        return {
+            "step": state.step,
+            "state": {**self._facts(), **state.counters()},
+            "config_hash": self._config_hash,
+            "versions": _VERSIONS,
+            "groups": _names_by_group(plan),
+            "files": {name: facts for files, _ in found for name, facts in files.items()},
+        }
+
     def _begin(self, state: TrainState, num_bytes: int) -> tuple[Save | None, Path]:
         """Rank 0 makes the directory; every rank hears of it. Raises ``CheckpointError`` on all of them."""
         begun, said = None, list[Any]([None, None])
@@ -213,7 +247,7 @@ class CheckpointSaver:
                     self._section.keep,
                     parent_step=self.saved[0] if self.saved else None,
                     config_hash=self._config_hash,
-                    versions={"erniecore": erniecore.__version__, "paddle": paddle.__version__},
+                    versions=_VERSIONS,
                 )
                 said = [str(begun.begin(num_bytes)), None]
             except CheckpointError as error:

@@ -73,6 +73,7 @@ class Trainer:
         self.callbacks, self.saver, self.watchdog, self.skipped = callbacks, saver, watchdog, skipped
         self.stop, self._export = stop, export
         callbacks.view.stopping = self.stop_reason
+        callbacks.view.copying = lambda directory: saver.copy(state, directory)
         self.total_steps = callbacks.view.total_steps
         self.last_metrics: dict[str, float] = {}
         self._stop_reason, self._started = "", time.monotonic()

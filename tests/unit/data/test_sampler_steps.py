@@ -74,6 +74,25 @@ def test_how_a_step_is_dealt_does_not_change_what_is_in_it(make_store, lengths, 
         assert [line for r in ranks for line in lines(r.step(step))] == wanted
 
 
+@settings(deadline=None)
+@given(LENGTHS, st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(1, 2))
+def test_uneven_shares_split_the_same_steps(make_store, lengths, shares, batch):
+    store = make_store(lengths)
+    whole = loader(store, batch_size=batch, accumulation=sum(shares))
+    ranks = [
+        loader(store, batch_size=batch, rank=r, size=len(shares), shares=tuple(shares)) for r in range(len(shares))
+    ]
+    for step in range(whole.sampler.total_steps(2)):
+        parts = [rank.step(step) for rank in ranks]
+        assert sorted(line for part in parts for line in lines(part)) == sorted(lines(whole.step(step)))
+        assert len({len(part) for part in parts}) == 1
+        full = [sum(bool(batch.num_tokens) for batch in part) for part in parts]
+        assert all(has <= share for has, share in zip(full, shares, strict=True))
+        # of a step that is not full, nobody would be done earlier if another rank took one of the micro-batches
+        longest = max(has / share for has, share in zip(full, shares, strict=True))
+        assert all((has + 1) / share >= longest for has, share in zip(full, shares, strict=True))
+
+
 def test_any_step_can_be_had_directly(make_store):
     store = make_store([3, 9, 4, 12, 7, 2, 2, 8] * 4)
     forward = loader(store, batch_size=2)

@@ -21,7 +21,7 @@ def put_checkpoint(out, step, settings=SETTINGS):
 
 
 def pick(out, resume="auto", settings=SETTINGS):
-    return choose(out, resume, settings, config_hash(settings))
+    return choose(out, resume, settings, config_hash(settings), rows=1)
 
 
 def start_event(out, settings=SETTINGS):

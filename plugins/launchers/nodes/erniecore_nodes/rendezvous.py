@@ -45,7 +45,7 @@ class Rendezvous:
         self._listener: socket.socket | None = None
         self._refusals = 0
         if node.nodes > 1 and not node.rank:
-            self._listener = _listen(node)
+            self._listener = listen(node)
 
     def join(self, local: int, store: Callable[[], int]) -> AgentGroup:
         """Wait until all agents are here.
@@ -210,7 +210,7 @@ class Rendezvous:
         )
 
 
-def _listen(node: Node) -> socket.socket:
+def listen(node: Node) -> socket.socket:
     """Without a secret the loopback interface alone, unless the settings say otherwise."""
     try:
         return socket.create_server((node.host if node.on_loopback else "", node.port), backlog=1024)

@@ -1,10 +1,11 @@
 """Which samples form which step: pure functions of (seed, epoch, index), so that the step number alone is the place in the
 data and a sampler has no state to save.
 
-A step consists of ``accumulation`` micro-batches on each of ``data_size`` ranks. Which sequences form a step depends neither
-on the number of ranks nor on how they are assigned, as long as the product stays. The last step of an epoch takes what is
-left: nothing is dropped and nothing repeated; a rank without a sequence gets an empty micro-batch, because all ranks must
-take part in every step. Samplers know sample indices alone; the data loader makes batches of them.
+A step consists of ``accumulation`` micro-batches on each of ``data_size`` ranks, or of as many on each as ``shares`` says.
+Which sequences form a step depends neither on the number of ranks nor on how they are assigned, as long as the sum stays. The
+last step of an epoch takes what is left: nothing is dropped and nothing repeated; a rank without a sequence gets an empty
+micro-batch, because all ranks must take part in every step.
+Samplers know sample indices alone; the data loader makes batches of them.
 """
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ class SamplerSettings:
         mix: what an epoch takes of the sources.
         seed: of orders.
         data_rank, data_size: this rank's place among the data-parallel ranks.
+        shares: micro-batches of a step on each of them, where they differ; else ``accumulation`` on each.
 
     Raises:
-        ValueError: a rank outside of ``data_size``.
+        ValueError: a rank outside of ``data_size``, or another number of shares.
     """
 
     packing: str = "greedy"
@@ -52,10 +54,28 @@ class SamplerSettings:
     seed: int = 0
     data_rank: int = 0
     data_size: int = 1
+    shares: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.data_rank < self.data_size:
             raise ValueError(f"rank {self.data_rank} of {self.data_size}")
+        if self.shares and (len(self.shares) != self.data_size or min(self.shares) < 1):
+            raise ValueError(f"shares {self.shares} of {self.data_size} ranks")
+
+    @property
+    def micro_batches(self) -> int:
+        """Of a full step, on all ranks together."""
+        return sum(self.shares) or self.accumulation * self.data_size
+
+    def rounds(self, count: int) -> list[list[int]]:
+        """The micro-batches 0..count-1 of a step by rank, in the order in which ranks that are as fast as their shares are
+        large come to them: of a shortened last step, all have about the same part of their share."""
+        shares = self.shares or (self.accumulation,) * self.data_size
+        order = sorted(((turn + 1) / share, rank) for rank, share in enumerate(shares) for turn in range(share))
+        found: list[list[int]] = [[] for _ in shares]
+        for number, (_, rank) in enumerate(order[:count]):
+            found[rank].append(number)
+        return found
 
 
 class SampleLengths(Protocol):
@@ -105,7 +125,7 @@ class BatchSampler(ABC):
     @property
     def sequences_per_step(self) -> int:
         """Sequences that one optimizer step takes on all ranks together."""
-        return self.settings.batch_size * self.settings.accumulation * self.settings.data_size
+        return self.settings.batch_size * self.settings.micro_batches
 
     def steps_in_epoch(self, epoch: int = 0) -> int:
         """Optimizer steps, the last one possibly smaller."""
@@ -126,14 +146,16 @@ class BatchSampler(ABC):
         return epoch, step - (self._end(epoch - 1) if epoch else 0)
 
     def step(self, step: int) -> list[MicroBatch]:
-        """This rank's micro-batches of a global step, counted from 0; at most ``accumulation``, on every rank as many."""
+        """This rank's micro-batches of a global step, counted from 0; on every rank as many, of which the last ones may be
+        empty."""
         epoch, index = self.locate(step)
         first = index * self.sequences_per_step
         last = min(first + self.sequences_per_step, self.num_sequences(epoch))
-        size, ranks = self.settings.batch_size, self.settings.data_size
-        count = math.ceil((last - first) / (size * ranks))
-        starts = [first + (micro * ranks + self.settings.data_rank) * size for micro in range(count)]
-        return [self.sequences(epoch, start, min(start + size, last)) if start < last else [] for start in starts]
+        size = self.settings.batch_size
+        rounds = self.settings.rounds(math.ceil((last - first) / size))
+        starts = [first + number * size for number in rounds[self.settings.data_rank]]
+        found = [self.sequences(epoch, start, min(start + size, last)) for start in starts]
+        return found + [[] for _ in range(max(map(len, rounds)) - len(found))]
 
     def epoch(self, epoch: int = 0) -> Iterator[MicroBatch]:
         """This rank's micro-batches of one epoch, in order (evaluation)."""
@@ -198,8 +220,13 @@ class PackedBatchSampler(BatchSampler):
         epoch, index = self.locate(step)
         first = index * self.sequences_per_step
         found = self.sequences(epoch, first, min(first + self.sequences_per_step, self.num_sequences(epoch)))
-        size, ranks = self.settings.batch_size, self.settings.data_size
         costs = [int(self.patches[sequence].sum()) for sequence in found]
+        if self.settings.shares:
+            rounds = self.settings.rounds(math.ceil(len(found) / self.settings.batch_size))
+            groups = balanced(costs, sum(map(len, rounds)), self.settings.batch_size)
+            own = [[found[i] for i in groups[number]] for number in rounds[self.settings.data_rank]]
+            return own + [[] for _ in range(max(map(len, rounds)) - len(own))]
+        size, ranks = self.settings.batch_size, self.settings.data_size
         groups = balanced(costs, math.ceil(len(found) / (size * ranks)) * ranks, size)
         return [[found[i] for i in members] for members in groups[self.settings.data_rank :: ranks]]
 

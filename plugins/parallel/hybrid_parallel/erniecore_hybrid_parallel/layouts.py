@@ -13,7 +13,7 @@ from erniecore.api import ConfigError
 from erniecore.api.parallel import DecoderShape
 from erniecore.api.planning import LayoutSpace, ParallelLayout
 from erniecore_hybrid_parallel.config import HybridConfig
-from erniecore_hybrid_parallel.planning import check_shape, make_mesh
+from erniecore_hybrid_parallel.planning import check_shape, choose_shares, make_mesh
 from erniecore_hybrid_parallel.split import balanced, choose_split, costs_of
 
 
@@ -35,6 +35,7 @@ class HybridLayouts(LayoutSpace):
             sequence=self.config.sequence,
             chunks=self.config.chunks,
             split=choose_split(self.config, self.shape),
+            shares=choose_shares(self.config, mesh),
         )
 
     def layouts(self, processes: int) -> Iterator[ParallelLayout]:
@@ -68,12 +69,20 @@ class HybridLayouts(LayoutSpace):
         return self._balanced(layout.pipeline * layout.chunks, tuple(speeds) * layout.chunks)
 
     def overrides(self, layout: ParallelLayout) -> tuple[str, ...]:
-        words = [f"parallel.{axis}={degree}" for axis, degree in layout.degrees.items() if degree > 1]
-        words += [f"parallel.chunks={layout.chunks}"] if layout.chunks > 1 else []
-        words += [f"parallel.sharding_stage={layout.sharding_stage}"] if layout.sharding > 1 else []
-        words += ["parallel.sequence=true"] if layout.sequence else []
+        own = self.config  # what it sets and this layout does not have is set back
+        words = [
+            f"parallel.{axis}={degree}" for axis, degree in layout.degrees.items() if degree > 1 or own.degree(axis) > 1
+        ]
+        words += [f"parallel.chunks={layout.chunks}"] if layout.chunks > 1 or own.chunks > 1 else []
+        if layout.sharding > 1 or own.sharding_stage > 1:
+            words.append(f"parallel.sharding_stage={layout.sharding_stage}")
+        words += [f"parallel.sequence={str(layout.sequence).lower()}"] if layout.sequence or own.sequence else []
         if layout.split and layout.split != self.split(layout):
             words.append(f"parallel.split=[{','.join(map(str, layout.split))}]")
+        elif own.split != "automatic":
+            words.append("parallel.split=automatic")
+        if layout.shares or own.shares:
+            words.append(f"parallel.shares=[{','.join(map(str, layout.shares))}]")
         return tuple(words)
 
     def _runs(self, layout: ParallelLayout) -> bool:

@@ -51,6 +51,31 @@ def make_mesh(config: HybridConfig, world_size: int) -> Mesh:
     return mesh
 
 
+def choose_shares(config: HybridConfig, mesh: Mesh) -> tuple[int, ...]:
+    """Micro-batches of each rank with sequences of its own; empty where all have ``train.accumulation``.
+
+    Raises:
+        ConfigError: another number of shares than such ranks, a share below 1, or a layout on which shares must be equal.
+    """
+    shares = tuple(config.shares)
+    if not shares:
+        return ()
+    if len(shares) != mesh.data_size or min(shares) < 1:
+        found = f"{len(shares)} shares, the least {min(shares)}"
+        message = (
+            f"one per rank with sequences of its own ({mesh.data_size} = data x sharding), each at least 1; got {found}"
+        )
+        raise ConfigError.at("parallel.shares", message)
+    return () if len(set(shares)) == 1 else shares
+
+
+def check_accumulation(config: HybridConfig, accumulation: int) -> None:
+    """Raises ``ConfigError`` where ``train.accumulation`` is not the largest share: it would be read as another batch."""
+    if config.shares and max(config.shares) != accumulation:
+        message = f"the largest of parallel.shares is {max(config.shares)}: set it to that (got {accumulation})"
+        raise ConfigError.at("train.accumulation", message)
+
+
 def check_shape(mesh: Mesh, shape: DecoderShape | None) -> None:
     """What the ranks cannot divide of a model that says what its layers are like; of others it shows when it is cut.
 

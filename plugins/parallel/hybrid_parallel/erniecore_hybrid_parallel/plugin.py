@@ -21,7 +21,14 @@ from erniecore.api.parallel import (
 )
 from erniecore.api.planning import LayoutSpace
 from erniecore_hybrid_parallel.config import HybridConfig
-from erniecore_hybrid_parallel.planning import check_generating, check_shape, make_mesh, num_processes
+from erniecore_hybrid_parallel.planning import (
+    check_accumulation,
+    check_generating,
+    check_shape,
+    choose_shares,
+    make_mesh,
+    num_processes,
+)
 from erniecore_hybrid_parallel.split import choose_split
 
 if TYPE_CHECKING:
@@ -42,6 +49,7 @@ class HybridPlugin(ParallelPlugin):
         watching = (load("callback", name) for name in settings.callbacks)
         computes = any(CallbackCapability.COMPUTES in plugin.capabilities for plugin in watching)
         check_generating(settings.parallel, bool(settings.rewards) or computes)
+        check_accumulation(settings.parallel, settings.train.accumulation)
 
     @hookimpl
     def ernie_count_processes(self, config: HybridConfig) -> int:
@@ -56,7 +64,7 @@ class HybridPlugin(ParallelPlugin):
         cuts = {"context": config.context > 1, "sequence": config.sequence}
         texts_only = tuple(f"parallel.{key}" for key, used in cuts.items() if used)
         place = mesh.data_rank(cluster.rank), mesh.data_size
-        return ParallelPlan(degrees, *place, choose_split(config, shape), texts_only)
+        return ParallelPlan(degrees, *place, choose_split(config, shape), texts_only, choose_shares(config, mesh))
 
     @hookimpl
     def ernie_layout_space(self, config: HybridConfig, shape: DecoderShape) -> LayoutSpace:
@@ -90,6 +98,8 @@ class HybridPlugin(ParallelPlugin):
         from erniecore_hybrid_parallel import pipeline
 
         passes = forward_backward if run.ranks.pipe is None else pipeline.forward_backward
+        if not run.ranks.in_step:
+            batches = [batch for batch in batches if batch.num_tokens] or batches[:1]
         with run.ranks.world.faults():
             return passes(run.objective, batches, run.ranks)
 

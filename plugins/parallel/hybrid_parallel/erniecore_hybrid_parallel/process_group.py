@@ -105,6 +105,12 @@ class HybridProcessGroup:
         return [item for _, item in found]
 
     @property
+    def in_step(self) -> bool:
+        """Whether ranks with different sequences must make their passes together, empty ones too: each pass has a collective
+        among them."""
+        return self.mesh.expert > 1 or (self.mesh.degrees["sharding"] > 1 and self.config.sharding_stage > 1)
+
+    @property
     def waiting(self) -> str:
         """The collective and the rank that this rank waits for."""
         return self.world.waiting

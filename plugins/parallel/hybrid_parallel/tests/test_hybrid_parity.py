@@ -87,6 +87,8 @@ EXPERT = {**DATA, "parallel__expert": 2}
 SEQUENCE = {**TENSOR, "parallel__sequence": "true"}
 CONTEXT = {"parallel__context": 2}
 FOUR = {"parallel__data": 2, "parallel__sharding": 2, "train__accumulation": 1, "train__batch_size": 1}
+#: four rows per step: three on one rank, one on the other
+UNEVEN = {"parallel__shares": "[3,1]", "train__accumulation": 3, "train__batch_size": 1}
 #: processes -> (run, layout): each run, each layout with models of either kind, and each pair of kinds of parallelism
 CASES = {
     2: [
@@ -114,11 +116,14 @@ CASES = {
         *(("vera", layout) for layout in (DATA, PARAMETERS, CONTEXT)),
         *(("oft", layout) for layout in (TENSOR, SEQUENCE)),
         ("oft-moe", EXPERT),
+        *((name, DATA | UNEVEN) for name in ("moe", "dpo", "kto", "mtp")),
+        *(("moe", layout | UNEVEN) for layout in (GRADIENTS, PARAMETERS, EXPERT)),
         *(("gpas", layout) for layout in (SEQUENCE, CONTEXT)),
         *(("gpas", {**layout, "train__accumulation": 2}) for layout in (SHARDING, PARAMETERS, EXPERT)),
     ],
     4: [
         ("moe", DATA | TENSOR),
+        ("moe", DATA | TENSOR | UNEVEN),
         ("untied", SHARDING | TENSOR),
         ("lora-moe", EXPERT | TENSOR),
         ("moe", GRADIENTS | TENSOR | {"parallel__expert": 2}),

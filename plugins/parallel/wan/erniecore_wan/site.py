@@ -356,7 +356,8 @@ class SiteRounds:
 
 def _rows_per_step(run: Any) -> int:
     """Sequences of a step of this site. From the settings, so that steps that are repeated weigh the same."""
-    return int(run.settings.train.batch_size * run.settings.train.accumulation * run.parallel_plan.data_size)
+    train = run.settings.train
+    return int(train.batch_size * run.parallel_plan.micro_batches(train.accumulation))
 
 
 def _facts(result: Result) -> dict[str, Any]:

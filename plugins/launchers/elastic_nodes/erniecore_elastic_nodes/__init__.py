@@ -1,0 +1,1 @@
+"""The launcher ``elastic-nodes``: one run on machines that come and go."""
