@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class SingleProcess:
     """A run of one process; see ``erniecore.types.process_group.ProcessGroup``."""
 
-    rank, size, counts, replication_factor, waiting = 0, 1, True, 1, ""
+    rank, size, counts, replication_factor, waiting, waited = 0, 1, True, 1, "", 0.0
 
     def watch(self, alarm: Callable[[], None]) -> None:
         pass

@@ -88,6 +88,12 @@ class ProcessGroup(Protocol):
     replication_factor: int
 
     @property
+    def waited(self) -> float:
+        """Seconds that this rank has spent in collectives so far, most of them waiting; 0 where that is not measured. The rest of
+        its time it computed."""
+        return 0.0
+
+    @property
     def waiting(self) -> str:
         """What this rank is waiting for and for which ranks, as text; ``""`` if it is not waiting or that is not known."""
         ...

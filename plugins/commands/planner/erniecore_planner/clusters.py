@@ -68,6 +68,11 @@ class Cluster:
         return sum(group.count * group.accelerators for group in self.machines)
 
     @property
+    def equally_fast(self) -> bool:
+        """Whether all accelerators are."""
+        return len({group.flops for group in self.machines}) <= 1
+
+    @property
     def per_machine(self) -> int:
         """Accelerators of the smallest machine: groups of ranks up to this size need no network."""
         return min(group.accelerators for group in self.machines)

@@ -207,6 +207,7 @@ def memory_text(layout: Assessed) -> str:
 def settings_text(space: LayoutSpace, found: Assessed) -> str:
     """The settings that give ``ernie run`` this layout."""
     args = [*space.overrides(found.layout)]
+    args += [f"train.accumulation={max(found.layout.shares)}"] if found.layout.shares else []
     args += ["optimizer.offload=true"] if found.options.offload else []
     return " ".join([*args, f"train.recompute={found.options.recompute}"])
 
@@ -219,8 +220,14 @@ def difference(layout: Assessed, best: Assessed) -> str:
     return f"{slower:.1%} slower, {name} +{seconds_text(own[name] - other[name])}"
 
 
-def layout_plan(run: PlannedRun, wanted: Wanted, environ: Mapping[str, str] | None = None) -> LayoutPlan | None:
+def layout_plan(
+    run: PlannedRun, wanted: Wanted, environ: Mapping[str, str] | None = None, *, rows: int = 0
+) -> LayoutPlan | None:
     """Search the layouts of a planned run; None where its model does not say what its layers are like.
+
+    Args:
+        rows: of a step, for layouts of exactly the wanted number of accelerators, which may share them unevenly; 0: as many
+            for each accelerator as the settings say, on fewer accelerators too.
 
     Raises:
         UsageError: flags that name no cluster, or no installed strategy runs on so many processes.
@@ -230,7 +237,9 @@ def layout_plan(run: PlannedRun, wanted: Wanted, environ: Mapping[str, str] | No
     if job is None:
         return None
     strategy, space = strategy_for(run, job, cluster.size)
-    found = search(job, space, cluster, list(worth_trying(cluster)), on_accelerator=not run.device.is_host)
+    sizes = [cluster.size] if rows else list(worth_trying(cluster))
+    job = replace(job, rows=rows or job.rows)
+    found = search(job, space, cluster, sizes, on_accelerator=not run.device.is_host, uneven=bool(rows))
     return LayoutPlan(job, cluster, found, strategy, space)
 
 

@@ -17,6 +17,7 @@ from erniecore_planner.jobs import Job
 from erniecore_planner.layout_memory import StageMemory, stage_memory
 from erniecore_planner.layout_time import StepTime, accelerators_of_stage, stages, step_time
 from erniecore_planner.layouts import Options, choices, worth_trying
+from erniecore_planner.shares import shares_of
 
 #: how many layouts of each kind are kept beside the best
 KEPT = 3
@@ -87,15 +88,23 @@ def assess(
 
 
 def every_layout(
-    job: Job, space: LayoutSpace, cluster: Cluster, sizes: Iterable[int]
+    job: Job, space: LayoutSpace, cluster: Cluster, sizes: Iterable[int], *, uneven: bool = False
 ) -> Iterator[tuple[Cluster, ParallelLayout]]:
-    """Layouts on the first n accelerators, for every n of ``sizes``, with the splits that runs of them have."""
+    """Layouts on the first n accelerators, for every n of ``sizes``, with the splits and shares that runs of them have.
+    ``uneven``: also where equal accelerators cannot have equally many micro-batches."""
     for size in sizes:
         part = cluster.first(size)
         for chosen in worth_trying(
-            space, size, per_machine=part.per_machine, length=job.length, rows=job.rows, micro=job.micro
+            space,
+            size,
+            per_machine=part.per_machine,
+            length=job.length,
+            rows=job.rows,
+            micro=job.micro,
+            uneven=uneven or not part.equally_fast,
         ):
-            yield part, replace(chosen, split=space.split(chosen, speeds_of(part, chosen)))
+            split = space.split(chosen, speeds_of(part, chosen))
+            yield part, replace(chosen, split=split, shares=shares_of(part, chosen, job.rows // job.micro))
 
 
 def speeds_of(cluster: Cluster, chosen: ParallelLayout) -> tuple[float, ...]:
@@ -122,14 +131,16 @@ def search(
     sizes: Iterable[int] | None = None,
     *,
     on_accelerator: bool = True,
+    uneven: bool = False,
 ) -> Found:
     """The best layouts of ``job``.
 
     Args:
         space: what a strategy can run. sizes: numbers of accelerators to try; None: see :func:`sizes_of`.
+        uneven: see :func:`every_layout`.
     """
     fitting, large, tried = list[Assessed](), list[Assessed](), 0
-    for part, chosen in every_layout(job, space, cluster, sizes_of(cluster) if sizes is None else sizes):
+    for part, chosen in every_layout(job, space, cluster, sizes_of(cluster) if sizes is None else sizes, uneven=uneven):
         tried += 1
         offload = all(group.host_memory for group in part.machines)
         timed = [

@@ -19,6 +19,7 @@ from erniecore_planner.clusters import HOST_LINK, LATENCY_FAR, Cluster, Machines
 from erniecore_planner.jobs import Job, attention_parameters, mlp_parameters
 from erniecore_planner.layout_memory import IMBALANCE, adapter_share, parameter_counts
 from erniecore_planner.layouts import Options, span
+from erniecore_planner.shares import rank_speeds
 
 #: (index, (first layer, end)) of stages
 Stages = tuple[tuple[int, tuple[int, int]], ...]
@@ -124,7 +125,7 @@ def stages(job: Job, chosen: ParallelLayout) -> list[tuple[int, int]]:
 
 def step_time(job: Job, cluster: Cluster, chosen: ParallelLayout, option: Options) -> StepTime:
     """Of one optimizer step."""
-    micro_batches = job.rows // (chosen.data_size * job.micro)
+    micro_batches = max(chosen.shares) if chosen.shares else -(-job.rows // (chosen.data_size * job.micro))
     costs = layer_costs(job, option.recompute)
     bounds = distinct_stages(job, cluster, chosen)
     uneven = IMBALANCE if chosen.expert > 1 else 1.0
@@ -137,6 +138,11 @@ def step_time(job: Job, cluster: Cluster, chosen: ParallelLayout, option: Option
         found.append((products, *parts))
     slowest = max(found, key=sum)
     each = [micro_batches * part for part in slowest]
+    if chosen.shares:  # the rank that is done last; ``slowest`` is one micro-batch on the slowest of all
+        speeds = rank_speeds(cluster, chosen)
+        each[0] = slowest[0] * max(
+            share * min(speeds) / speed for share, speed in zip(chosen.shares, speeds, strict=True)
+        )
     bubble = (chosen.pipeline - 1) * sum(slowest)
     if chosen.pipeline > 1:
         passed = job.element * job.tokens * job.shape.hidden / chosen.context

@@ -28,17 +28,26 @@ def span(layout: ParallelLayout, axis: str) -> int:
 
 
 def worth_trying(
-    space: LayoutSpace, processes: int, *, per_machine: int, length: int, rows: int, micro: int
+    space: LayoutSpace,
+    processes: int,
+    *,
+    per_machine: int,
+    length: int,
+    rows: int,
+    micro: int,
+    uneven: bool = False,
 ) -> Iterator[ParallelLayout]:
     """The layouts of a strategy that fit a job and its machines: no tensor group across machines, context parallelism for long
     rows alone, and the same number of whole micro-batches on every rank.
 
     Args:
-        length: of a row. rows: of a step. micro: rows of a micro-batch.
+        length: of a row. rows: of a step. micro: rows of a micro-batch. uneven: ranks may have different numbers of
+            micro-batches, at least one each.
     """
     for layout in space.layouts(processes):
         context = layout.context
-        if layout.tensor > per_machine or rows % (layout.data_size * micro):
+        fits = rows >= layout.data_size * micro if uneven else rows % (layout.data_size * micro) == 0
+        if layout.tensor > per_machine or not fits:
             continue
         if context > 1 and (length < LONG_ROW or length % (2 * context)):
             continue

@@ -33,6 +33,10 @@ class ElasticNodesConfig(LauncherConfig):
     settle: float = Field(
         5.0, ge=0, description="Seconds to wait for further nodes once one has joined, so that one change takes in all."
     )
+    exclude_slow: bool = Field(
+        False,
+        description="Machines with ranks that the callback `slow-ranks` names leave the run, but for the first one.",
+    )
     layout: Literal["same", "planned"] = Field(
         "same",
         description="Layout for the ranks that are there. `same`: that of `parallel`, with more or fewer data-parallel ranks; "

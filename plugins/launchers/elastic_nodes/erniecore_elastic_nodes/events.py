@@ -20,6 +20,17 @@ class Journal:
         with suppress(OSError):
             self._at = self._path.stat().st_size
 
+    def slow(self) -> set[str]:
+        """Machines that the callback ``slow-ranks`` has named since :meth:`mark`."""
+        found = set()
+        with suppress(OSError), self._path.open("rb") as file:
+            file.seek(self._at)
+            for line in file:
+                if b'"slow_rank"' in line:
+                    with suppress(ValueError):
+                        found.add(str(json.loads(line).get("node")))
+        return found
+
     def trains(self) -> bool:
         """Whether the ranks have made a step since :meth:`mark`."""
         with suppress(OSError), self._path.open("rb") as file:

@@ -185,6 +185,7 @@ class Leading(RunningRanks):
         # of this start: why all ranks shall stop after a step, and were told to; what was lost
         self._wish, self._change, self._lost = "", "", ""
         self._asked = False  # the user wants an end
+        self._next_look = 0.0
         self._joined = 0.0  # when the first of those that wait has joined
 
     def wait(self) -> Sequence[RankExit]:
@@ -311,6 +312,7 @@ class Leading(RunningRanks):
             self.journal.write("warning", kind="elastic", message=self._lost)
             self.lobby.tell_all(do="kill")
         self._take_in()
+        self._exclude()
         self._stop_when_due()
         return bool(self._lost)
 
@@ -325,6 +327,17 @@ class Leading(RunningRanks):
         self._joined = self._joined or time.monotonic()
         if time.monotonic() - self._joined >= self.config.settle:
             self._wish = f"{', '.join(member.name for member in waiting)} joined"
+
+    def _exclude(self) -> None:
+        """Machines that are too slow leave, as long as enough are left; looked for once in a while."""
+        if not self.config.exclude_slow or self._wish or time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + HEARTBEAT
+        slow = self.journal.slow()
+        spare = 1 + len(self._taking_part) - self.config.min_nodes
+        for member in [member for member in self._taking_part if member.name in slow][: max(spare, 0)]:
+            member.leaving = True
+            self._wish = f"{member.name} is slow and leaves"
 
     def _stop_when_due(self) -> None:
         """All ranks save after the same step, on which they agree. Not before their first one: a rank that is stopped while it

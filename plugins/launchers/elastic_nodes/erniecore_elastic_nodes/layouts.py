@@ -48,7 +48,9 @@ class Layouts:
     def of(self, ranks: int, note: Callable[[str], None] = lambda text: None) -> Chosen:
         """For as many of ``ranks`` as can take part. Raises ``ConfigError`` if not even one can."""
         for count in range(ranks, 0, -1):
-            layout = planned_layout(self._run, count, self._cluster, note) if self._planned else None
+            layout = (
+                planned_layout(self._run, count, self.micro_batches, self._cluster, note) if self._planned else None
+            )
             layout = layout or self._same(count)
             if layout is not None:
                 if count < ranks:
@@ -57,7 +59,7 @@ class Layouts:
         raise ConfigError.at("parallel", f"no layout of this run uses {ranks} ranks or fewer")
 
     def _chosen(self, layout: ParallelLayout) -> Chosen:
-        shares = shared(self.micro_batches, layout.data_size)
+        shares = layout.shares or shared(self.micro_batches, layout.data_size)
         even = len(set(shares)) == 1
         layout = replace(layout, shares=() if even else shares)
         return Chosen(layout, (*self._space.overrides(layout), f"train.accumulation={max(shares)}"))
@@ -70,8 +72,8 @@ class Layouts:
         if ranks % fixed or ranks // fixed > self.micro_batches:
             return None
         size = ranks // fixed
-        sharding = own.sharding if own.data > 1 else size if own.sharding > 1 else 1
-        for sharding in (d for d in range(min(sharding, size), 0, -1) if size % d == 0):
+        most = own.sharding if own.data > 1 else size if own.sharding > 1 else 1
+        for sharding in (d for d in range(min(most, size), 0, -1) if size % d == 0):
             for expert in (d for d in range(min(own.expert, size), 0, -1) if size % d == 0):
                 stage = own.sharding_stage if sharding > 1 else 1
                 found = replace(
@@ -97,6 +99,7 @@ def shared(micro_batches: int, ranks: int) -> tuple[int, ...]:
 def planned_layout(
     run: PlannedRun,
     ranks: int,
+    micro_batches: int,
     cluster: Path | None,
     note: Callable[[str], None],
     environ: Mapping[str, str] | None = None,
@@ -106,8 +109,9 @@ def planned_layout(
 
     from erniecore.api import UsageError
 
+    rows = run.train.batch_size * micro_batches
     try:
-        plan = layout_plan(run, Wanted(ranks, "", cluster), os.environ if environ is None else environ, exactly=True)
+        plan = layout_plan(run, Wanted(ranks, "", cluster), os.environ if environ is None else environ, rows=rows)
     except UsageError as error:
         note(f"note: no planned layout for {ranks} ranks ({error}); taking the one of the settings")
         return None

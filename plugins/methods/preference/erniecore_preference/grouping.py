@@ -47,6 +47,8 @@ class Completions:
 def completions_of(batch: Batch) -> Completions:
     """The completions by the fields ``sample`` and ``completion`` (see ``encoder.py``)."""
     (where,) = np.nonzero(batch.labels.reshape(-1) != IGNORE)
+    if not len(where):  # of a rank without a sequence, which has no fields
+        return Completions(where, where, where, where.astype(np.bool_), where)
     samples = np.cumsum(batch.fields["sample"].reshape(-1), dtype=np.int64)[where]
     sides = batch.fields["completion"].reshape(-1)[where].astype(np.int64)
     _, first, owner, lengths = np.unique(

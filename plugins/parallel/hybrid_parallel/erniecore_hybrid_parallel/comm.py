@@ -6,6 +6,7 @@ A collective that fails means that another process is gone or late: ``Environmen
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -56,6 +57,7 @@ class Comm:
     Attributes:
         size: number of ranks. index: this rank's place among them.
         sent: bytes that this rank has sent, counted as in ring algorithms.
+        waited: seconds in collectives, most of them for members that came later.
         fault: what the collective raised that failed.
     """
 
@@ -63,7 +65,7 @@ class Comm:
         self, ranks: Sequence[int], rank: int, group: Any, backend: str, barrier: MonitoredBarrier | None = None
     ) -> None:
         self.ranks, self.group, self.backend, self.barrier = tuple(ranks), group, backend, barrier
-        self.sent = 0
+        self.sent, self.waited = 0, 0.0
         self.fault: EnvironmentFault | None = None
         self.size, self.index = len(self.ranks), self.ranks.index(rank)
         assert (self.size == 1) == (group is None)
@@ -75,6 +77,7 @@ class Comm:
     @contextmanager
     def together(self, collective: str, amount: int) -> Iterator[None]:
         """Around what members do together: wait for the others, count ``amount`` bytes, and say what a failure means."""
+        started = time.perf_counter()
         try:
             if self.barrier is not None:
                 self.barrier(collective)
@@ -84,6 +87,8 @@ class Comm:
         except EnvironmentFault as fault:
             self.fault = fault
             raise
+        finally:
+            self.waited += time.perf_counter() - started
 
     @property
     def others(self) -> str:

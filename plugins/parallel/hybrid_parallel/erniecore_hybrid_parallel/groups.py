@@ -111,6 +111,11 @@ class World:
         return sum(comm.sent for comm in self._known.values() if comm is not None)
 
     @property
+    def waited(self) -> float:
+        """Seconds that this rank has spent in collectives, in all groups."""
+        return sum(comm.waited for comm in self._known.values() if comm is not None)
+
+    @property
     def waiting(self) -> str:
         """What this rank waits for now, and for whom; ``""`` when it does not."""
         found = next((w for call in self.barriers if (w := call.waiting) is not None), None)

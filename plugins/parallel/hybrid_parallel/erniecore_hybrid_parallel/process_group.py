@@ -111,6 +111,11 @@ class HybridProcessGroup:
         return self.mesh.expert > 1 or (self.mesh.degrees["sharding"] > 1 and self.config.sharding_stage > 1)
 
     @property
+    def waited(self) -> float:
+        """Seconds in collectives so far."""
+        return self.world.waited
+
+    @property
     def waiting(self) -> str:
         """The collective and the rank that this rank waits for."""
         return self.world.waiting

@@ -33,6 +33,10 @@ class WanProcessGroup:
         return self
 
     @property
+    def waited(self) -> float:
+        return self.inner.waited
+
+    @property
     def waiting(self) -> str:
         return self.inner.waiting or self.site.waiting
 

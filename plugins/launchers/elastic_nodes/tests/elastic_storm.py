@@ -1,0 +1,229 @@
+"""One run whose machines die and join at random, and the same run by hand: stopped at the steps at which the first one changed
+its layout, and continued with the next one. Machines are ``ernie run`` processes of this one; a machine dies with its ranks and
+with what it had in memory.
+
+    python plugins/launchers/elastic_nodes/tests/elastic_storm.py --events 30 --out /tmp/storm
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+from erniecore.api.launcher import free_port
+
+#: eight sequences per step, on four machines two each
+LAYOUT = ["parallel.name=hybrid", "train.batch_size=1", "train.accumulation=2"]
+FIXED = ["log.report=false", "log.every=1", "checkpoint.export=false", "checkpoint.every=1000", "data.max_seq_len=64"]
+OURS = {"NO_COLOR": "1", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+
+
+def make_home(home: Path) -> list[str]:
+    """A tiny model and data; the settings of a run of them."""
+    from erniecore_model_init.new_model import init_model
+    from erniecore_text.training import train
+
+    rng = random.Random(3)
+    (home / "tok").mkdir(parents=True, exist_ok=True)
+    train([f"{a} plus {b} {a + b}" for a in range(31) for b in range(31)], 300).save(home / "tok")
+    size = (
+        "hidden_size=32,intermediate_size=64,num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=4,head_dim=8"
+    )
+    init_model("ernie45", size, home / "tok", home / "base", seed_value=2)
+    with (home / "train.jsonl").open("w") as file:
+        for _ in range(150):
+            a, b = rng.randint(0, 30), rng.randint(0, 30)
+            turns = [{"role": "user", "content": f"{a} plus {b}"}, {"role": "assistant", "content": f"{a + b}"}]
+            file.write(json.dumps({"messages": turns}) + "\n")
+    return [f"model.path={home / 'base'}", "method.name=sft", f"data.train={home / 'train.jsonl'}", *FIXED]
+
+
+class Storm:
+    """A run on up to ``nodes`` machines, of which ``least`` always stay."""
+
+    def __init__(self, words, out, steps, *, nodes=4, least=2, seed=1):
+        self.out, self.nodes, self.least = out, nodes, least
+        self.rng, self.count, self.words = random.Random(seed), 0, words
+        self.run = [*words, *LAYOUT, f"run.out={out}", f"train.max_steps={steps}", "callbacks=[peer-copies]"]
+        launcher = {
+            "name": "elastic-nodes",
+            "nodes": nodes,
+            "min_nodes": least,
+            "nproc": 1,
+            "settle": 0.5,
+            "restarts": 5,
+        }
+        self.run += [f"launcher.{key}={value}" for key, value in launcher.items()]
+        self.run.append(f"launcher.master=127.0.0.1:{free_port()}")
+        self.first = self._start([])
+        self.others = [self._start(["launcher.join=true"]) for _ in range(nodes - 1)]
+
+    def _start(self, more):
+        self.count += 1
+        environ = {k: v for k, v in os.environ.items() if not k.startswith(("ERNIE", "PADDLE_"))}
+        log = self.out.with_name(f"{self.out.name}-{self.count}.log").open("w")
+        return subprocess.Popen(
+            [sys.executable, "-m", "erniecore", "run", *self.run, *more],
+            stdout=log,
+            stderr=log,
+            env={**environ, **OURS, "ERNIECORE_NODE": f"machine-{self.count}"},
+        )
+
+    def events(self):
+        path = self.out / "events.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+
+    def starts(self):
+        return sum(e["event"] == "elastic" for e in self.events())
+
+    def started_after(self, before):
+        return self.starts() > before
+
+    def settled(self):
+        """The last start has made a step with all machines that are there."""
+        events = self.events()
+        starts = [i for i, e in enumerate(events) if e["event"] == "elastic"]
+        if not starts or len(events[starts[-1]]["machines"]) != 1 + len(self.others):
+            return False
+        return any(e["event"] == "step" for e in events[starts[-1] :])
+
+    def until(self, condition):
+        while not condition():
+            if self.first.poll() is not None:
+                return False
+            time.sleep(0.1)
+        return True
+
+    def one(self):
+        """One death or one join; its kind."""
+        kinds = (
+            ["machine"] * (len(self.others) >= self.least) + ["join"] * (len(self.others) < self.nodes - 1) + ["rank"]
+        )
+        kind = self.rng.choice(kinds)
+        time.sleep(self.rng.random())
+        if kind == "join":
+            self.others.append(self._start(["launcher.join=true"]))
+            return kind
+        victim = self.rng.choice([*self.others, self.first] if kind == "rank" else self.others)
+        ranks = subprocess.run(
+            ["pgrep", "-P", str(victim.pid)], capture_output=True, text=True, check=False
+        ).stdout.split()
+        number = int(victim.args[-1].rpartition("=")[2] == "true")
+        for pid in [*([victim.pid] if kind == "machine" else []), *map(int, ranks[:1] if kind == "rank" else ranks)]:
+            os.kill(pid, signal.SIGKILL)
+        if kind == "machine":
+            self.others.remove(victim)
+            victim.wait()
+        return kind if number else f"{kind} of the first"
+
+    def finish(self):
+        codes = [process.wait() for process in (self.first, *self.others)]
+        return codes
+
+    def close(self):
+        for process in (self.first, *self.others):
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+def curve(events):
+    """Step -> (loss, tokens, learning rate), as it was made last."""
+    return {e["step"]: (e["loss"], e["tokens"], e["lr"]) for e in events if e["event"] == "step"}
+
+
+def phases(events):
+    """(settings of the layout, last step that counts) of every start that made one."""
+    found, words, made = [], [], []
+    for event in events:
+        if event["event"] == "elastic":
+            found.append((words, made))
+            words, made = event["settings"], []
+        elif event["event"] == "step":
+            made.append(event["step"])
+    found.append((words, made))
+    kept, later = [], 10**9
+    for words, made in reversed(found):
+        counted = [step for step in made if step < later]
+        if counted:
+            kept.append((words, max(counted)))
+        later = min([later, *made])
+    return kept[::-1]
+
+
+def lost_steps(events):
+    """Steps that were made more than once."""
+    made = [e["step"] for e in events if e["event"] == "step"]
+    return len(made) - len(set(made))
+
+
+def by_hand(words, out, events, steps):
+    """The same layouts at the same steps; its curve."""
+    for layout, last in phases(events):
+        until = [f"run.until={last}"] if last < steps else []
+        run = [*words, *LAYOUT, *layout, f"run.out={out}", f"train.max_steps={steps}", *until]
+        environ = {**os.environ, **OURS}
+        done = subprocess.run(
+            [sys.executable, "-m", "erniecore", "run", *run], env=environ, capture_output=True, text=True, check=False
+        )
+        assert done.returncode in (0, 75), done.stderr
+    return curve([json.loads(line) for line in (out / "events.jsonl").read_text().splitlines() if line.startswith("{")])
+
+
+def weather(words, home, count, steps, seed=1, note=lambda text: None):
+    """A run with ``count`` deaths and joins, or as many as it has time for; (events, kinds, exit codes)."""
+    storm, kinds = Storm(words, home / "storm", steps, seed=seed), []
+    try:
+        while len(kinds) < count and storm.until(storm.settled):
+            before = storm.starts()
+            kinds.append(storm.one())
+            note(f"{len(kinds)}: {kinds[-1]} at step {max(curve(storm.events()), default=0)}")
+            if kinds[-1].startswith("rank"):  # the same machines: wait for another start
+                storm.until(partial(storm.started_after, before))
+        codes = storm.finish()
+    finally:
+        storm.close()
+    return storm.events(), kinds, codes
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--events", type=int, default=30)
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=Path("storm"))
+    given = parser.parse_args()
+    shutil.rmtree(given.out, ignore_errors=True)
+    words = make_home(given.out)
+    started = time.time()
+    events, kinds, codes = weather(
+        words, given.out, given.events, given.steps, given.seed, lambda t: print(t, flush=True)
+    )
+    print(f"{len(kinds)} deaths and joins in {time.time() - started:.0f} s, exit codes {codes}", flush=True)
+    losses = [e["message"] for e in events if e.get("kind") == "elastic"]
+    print(f"{len(losses)} losses, {lost_steps(events)} steps made again", flush=True)
+    hand = by_hand(words, given.out / "hand", events, given.steps)
+    alone = by_hand(
+        words,
+        given.out / "alone",
+        [{"event": "elastic", "settings": ["train.accumulation=8"]}, {"event": "step", "step": given.steps}],
+        given.steps,
+    )
+    made = curve(events)
+    print("steps", len(made), "equal to the run by hand:", made == hand)
+    same = all(made[step][1:] == alone[step][1:] for step in alone)
+    worst = max(abs(made[step][0] / alone[step][0] - 1) for step in alone)
+    print(f"tokens and rates of every step as on one process: {same}; losses within {worst:.1e}")
+    return 0 if made == hand and same and len(made) == given.steps else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
