@@ -10,8 +10,8 @@ import shutil
 import socket
 import time
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from erniecore.api import CheckpointError, Field, Plugin, Section, hookimpl
 from erniecore.api.launcher import node_name
@@ -43,10 +43,14 @@ class PeerCopies(Plugin):
             _copies(run).make(run, step)
 
 
-@lru_cache(maxsize=1)
+#: of the runs of this process
+_known: WeakKeyDictionary[RunView, Copies] = WeakKeyDictionary()
+
+
 def _copies(run: RunView) -> Copies:
-    """Of the run of this process."""
-    return Copies(run)
+    if run not in _known:
+        _known[run] = Copies(run)
+    return _known[run]
 
 
 class Copies:

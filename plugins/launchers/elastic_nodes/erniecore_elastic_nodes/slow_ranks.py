@@ -5,9 +5,9 @@ wait for the slowest; what counts is a rank's time without its collectives, per 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from statistics import median
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from erniecore.api import Field, Plugin, Section, hookimpl
 from erniecore.api.launcher import node_name
@@ -87,11 +87,15 @@ class Times:
         return found
 
 
-@lru_cache(maxsize=1)
+#: of the runs of this process
+_known: WeakKeyDictionary[RunView, Times] = WeakKeyDictionary()
+
+
 def _times(run: RunView) -> Times:
-    """Of the run of this process."""
     plan = run.parallel_plan
-    return Times(plan.shares[plan.data_rank] if plan.shares else run.settings.train.accumulation)
+    if run not in _known:
+        _known[run] = Times(plan.shares[plan.data_rank] if plan.shares else run.settings.train.accumulation)
+    return _known[run]
 
 
 plugin = SlowRanks()
