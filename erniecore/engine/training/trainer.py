@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING
 
 from erniecore_system import mapped
@@ -73,7 +74,7 @@ class Trainer:
         self.callbacks, self.saver, self.watchdog, self.skipped = callbacks, saver, watchdog, skipped
         self.stop, self._export = stop, export
         callbacks.view.stopping = self.stop_reason
-        callbacks.view.copying = lambda directory: saver.copy(state, directory)
+        callbacks.view.copying = partial(saver.copy, state)
         self.total_steps = callbacks.view.total_steps
         self.last_metrics: dict[str, float] = {}
         self._stop_reason, self._started = "", time.monotonic()

@@ -198,18 +198,19 @@ class Leading(RunningRanks):
             end = outcome(exits)
             if self._lost and end != "done":
                 end = "lost"
+            leaving = [member for member in self.lobby.members if member.leaving]
+            for member in [member for member in self.lobby.members if member.lost]:
+                self.lobby.dismiss(member)
             if end == "lost":
+                self.rescue.run()  # before anybody leaves: it may have copies
                 self._failures = 1 if newest(self.job.out) != before else self._failures + 1
             if end in ("done", "failed") or self._asked or self._failures > self.config.restarts:
                 self.lobby.tell_all(do="end", ends=as_messages(exits))
                 return exits
-            wanted = self.config.min_nodes
-            for member in [member for member in self.lobby.members if member.lost or member.leaving]:
-                if member.leaving:
-                    member.channel.send(do="end", ends=as_messages([ended for ended in exits if ended.status >= 0]))
+            for member in leaving:
+                member.channel.send(do="end", ends=as_messages([ended for ended in exits if ended.status >= 0]))
                 self.lobby.dismiss(member)
-            if end == "lost":
-                self.rescue.run()
+            wanted = self.config.min_nodes
 
     # ---- between two starts
     def _assemble(self, wanted: int) -> None:

@@ -32,7 +32,13 @@ def layouts(tmp_path, monkeypatch):
     from erniecore_elastic_nodes.layouts import Layouts
 
     def make(ranks, *words, model="ernie45-moe"):
-        fixed = [f"model.name={model}", "model.size=tiny", "method.name=sft", "data.train=x.jsonl", "parallel.name=hybrid"]
+        fixed = [
+            f"model.name={model}",
+            "model.size=tiny",
+            "method.name=sft",
+            "data.train=x.jsonl",
+            "parallel.name=hybrid",
+        ]
         return Layouts(planned_run(load(None, [*fixed, *words], {}, os.environ), processes=ranks))
 
     return make
