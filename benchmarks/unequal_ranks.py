@@ -1,5 +1,5 @@
-"""Two unequal ranks: the step time that the planner expects of shares and of stages by speed, and the measured one, beside the
-even split. The second rank is four times slower.
+"""Two unequal ranks: the step time that the planner expects of shares by speed, and the measured one, beside the even split. The
+second rank is four times slower.
 
 Layers sleep instead of computing, so that the processor's other work does not count. What a layer takes on each rank is measured
 first, and is all that the planner is told; the run itself is the real executor over gloo.
@@ -107,17 +107,12 @@ def tiny_shape() -> Any:
 def main() -> int:
     """Measure and print the table."""
     from erniecore_conformance.processes import on_ranks
-    from erniecore_hybrid_parallel.split import balanced, costs_of
     from erniecore_planner.shares import fastest_shares
 
     speeds = (1.0, FAST / SLOW)
     shares = fastest_shares(2 * MICRO_BATCHES, speeds)
-    split = balanced(costs_of(tiny_shape()), 2, speeds)
     print("| | planned, s | measured, s | difference | times faster than even |\n|---|---|---|---|---|")
-    for name, even, chosen in (
-        ("micro-batches", ((MICRO_BATCHES,) * 2, ()), (shares, ())),
-        ("layers of stages", ((), balanced(costs_of(tiny_shape()), 2)), ((), split)),
-    ):
+    for name, even, chosen in (("micro-batches", ((MICRO_BATCHES,) * 2, ()), (shares, ())),):
         times = {}
         for kind, (share, stages) in (("even", even), ("by speed", chosen)):
             found = on_ranks(2, f"{__file__}:measure", list(share), list(stages))

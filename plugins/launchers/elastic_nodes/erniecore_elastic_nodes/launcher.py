@@ -198,7 +198,6 @@ class Leading(RunningRanks):
             end = outcome(exits)
             if self._lost and end != "done":
                 end = "lost"
-            leaving = [member for member in self.lobby.members if member.leaving]
             for member in [member for member in self.lobby.members if member.lost]:
                 self.lobby.dismiss(member)
             if end == "lost":
@@ -207,7 +206,7 @@ class Leading(RunningRanks):
             if end in ("done", "failed") or self._asked or self._failures > self.config.restarts:
                 self.lobby.tell_all(do="end", ends=as_messages(exits))
                 return exits
-            for member in leaving:
+            for member in [member for member in self.lobby.members if member.leaving]:
                 member.channel.send(do="end", ends=as_messages([ended for ended in exits if ended.status >= 0]))
                 self.lobby.dismiss(member)
             wanted = self.config.min_nodes

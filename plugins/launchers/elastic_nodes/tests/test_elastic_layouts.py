@@ -23,13 +23,14 @@ def test_shares_are_even_or_differ_by_one_and_keep_the_sum():
 
 
 @pytest.fixture
-def layouts(tmp_path, monkeypatch):
+def layouts():
     """``layouts(words, ranks)``: those of a run whose settings are written for so many ranks."""
     import os
 
+    from erniecore_elastic_nodes.layouts import Layouts
+
     from erniecore.config.compose import load
     from erniecore.engine.entry import planned_run
-    from erniecore_elastic_nodes.layouts import Layouts
 
     def make(ranks, *words, model="ernie45-moe"):
         fixed = [
@@ -135,7 +136,7 @@ def test_a_peer_keeps_what_it_is_given_and_nothing_of_a_stranger(tmp_path):
         send(peer.address, "another token", 2, 3, files)
     assert not (theirs / "step-00000003" / "peer-2").exists()
     peer.close()
-    with pytest.raises(CheckpointError, match="not sent|did not keep"):
+    with pytest.raises(CheckpointError, match=r"not sent|did not keep"):
         send(("127.0.0.1", 9), "", 2, 3, files)
 
 
