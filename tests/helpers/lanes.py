@@ -3,6 +3,7 @@
 #: what `make test-runs` has: whole runs, several processes, real servers, and the commands of documentation pages
 RUNS = (
     "plugins/commands/quantize/tests/test_streamed_",
+    "plugins/launchers/elastic_nodes/tests/test_elastic_runs",
     "plugins/models/ernie45_vl/tests/test_vl_layouts",
     "plugins/models/paddleocr_vl/tests/test_ocr_layouts",
     "plugins/parallel/hybrid_parallel/",
