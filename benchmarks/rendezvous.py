@@ -29,7 +29,7 @@ COUNTS = (4, 16, 64, 128, 256)
 
 
 def quiet(text: str) -> None:
-    """Nobody is told."""
+    """Drop what a launcher tells its user."""
 
 
 def memory() -> tuple[int, int]:
@@ -112,7 +112,7 @@ def measure(agent: Callable[..., None], count: int) -> dict[str, Any]:
 
 
 def main(words: list[str]) -> int:
-    """Print a table."""
+    """Measure both launchers for each number of ranks, and print the table."""
     print(
         "| launcher | ranks | found each other, s | start heard by all, s | first agent, MiB private (resident) | others |"
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -58,11 +59,7 @@ def measure(cluster: Any, shares: list[int], split: list[int]) -> tuple[float, f
 
     ids = np.zeros([1, 4], np.int64)
     batch = Batch(ids, ids, ids, np.zeros([1, 1, 4, 1], np.int32), {}, 4, 1)
-    single = []
-    for _ in range(3):
-        started = time.perf_counter()
-        forward_backward(Mean(alone), [batch], None)
-        single.append(time.perf_counter() - started)
+    single = min(timed(lambda: forward_backward(Mean(alone), [batch], None)) for _ in range(3))
     found = []
     for _ in range(3):
         ranks.all_gather_object(None)
@@ -72,7 +69,14 @@ def measure(cluster: Any, shares: list[int], split: list[int]) -> tuple[float, f
         )
         ranks.all_gather_object(None)  # gradients would be summed here
         found.append(time.perf_counter() - started)
-    return min(single), min(found)
+    return single, min(found)
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds that it takes."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
 
 
 def planned(layer_seconds: tuple[float, float], shares: tuple[int, ...], split: tuple[int, ...]) -> float:

@@ -64,8 +64,7 @@ def prepare(
     name = settings.run.name or name or name_of(settings.run, settings.plugins, shared=shared)
     parameters, state = count_model(host, model, settings)
     reference = reference_kind(settings.method, settings.adapter, plugins["method"].capabilities)
-    micro_batches = parallel_plan.micro_batches(settings.train.accumulation)
-    plan = plan_of(parameters, state, settings, name, micro_batches, reference)
+    plan = plan_of(parameters, state, settings, name, parallel_plan, reference)
     context = RunContext(
         name=name,
         out=Path(settings.run.out or f"runs/{name}"),
@@ -148,10 +147,10 @@ def plan_of(
     state: Sequence[OptimizerState],
     settings: RunSettings,
     name: str,
-    micro_batches: int,
+    parallel_plan: ParallelPlan,
     reference: ReferenceKind,
 ) -> Plan:
-    """Sizes of the run. ``state``: of each trained parameter; ``micro_batches``: of a step on all ranks."""
+    """Sizes of the run. ``state``: of each trained parameter."""
     return estimate(
         parameters,
         settings.train,
@@ -159,7 +158,7 @@ def plan_of(
         state=[one.size for one in state],
         offload=settings.optimizer.offload,
         name=name,
-        rows_per_step=settings.train.batch_size * micro_batches,
+        rows_per_step=settings.train.batch_size * parallel_plan.micro_batches(settings.train.accumulation),
         max_seq_len=settings.data.max_seq_len,
         keep=settings.checkpoint.keep,
         reference=reference == "copy",

@@ -95,7 +95,7 @@ class View:
         return self._state.objective
 
     def copy_state(self, directory: Path) -> Mapping[str, Any]:
-        """See ``CheckpointSaver.copy``."""
+        """Write this rank's files of a checkpoint of the present step into ``directory``."""
         return self.copying(directory)
 
     def request_stop(self, reason: str) -> None:

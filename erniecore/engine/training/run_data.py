@@ -199,16 +199,20 @@ class _Opening:
 
 
 def training_sampling(
-    data: DataSection, train: TrainSection, place: Place, shares: tuple[int, ...] = ()
+    data: DataSection, train: TrainSection, place: Place, micro_batches: tuple[int, ...] = ()
 ) -> SamplerSettings:
-    """How this rank's training samples become steps; ``shares``: of ``ParallelPlan``."""
+    """How this rank's training samples become steps; ``micro_batches``: by rank, where they differ."""
     mix = Mix(
         kind=data.mix,
         weights=tuple(source.weight for source in data.train),
         epochs=tuple(source.epochs for source in data.train),
         epoch_samples=data.epoch_samples,
     )
-    steps: dict[str, Any] = {"batch_size": train.batch_size, "accumulation": train.accumulation, "shares": shares}
+    steps: dict[str, Any] = {
+        "batch_size": train.batch_size,
+        "accumulation": train.accumulation,
+        "shares": micro_batches,
+    }
     return SamplerSettings(**_packing(data), **steps, **place._asdict(), shuffle=data.shuffle, mix=mix)
 
 

@@ -16,7 +16,7 @@ class Journal:
         self._at = 0
 
     def mark(self) -> None:
-        """A start begins."""
+        """Remember where the events of the next start begin."""
         with suppress(OSError):
             self._at = self._path.stat().st_size
 

@@ -52,7 +52,7 @@ def make_root(root: Path) -> None:
 
 
 def step_directory(root: Path, step: int) -> Path:
-    """Of one step."""
+    """The directory of one step."""
     return root / f"step-{step:08d}"
 
 

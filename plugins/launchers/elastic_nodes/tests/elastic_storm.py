@@ -209,7 +209,7 @@ def main():
     )
     print(f"{len(kinds)} deaths and joins in {time.time() - started:.0f} s, exit codes {codes}", flush=True)
     losses = [e["message"] for e in events if e.get("kind") == "elastic"]
-    print(f"{len(losses)} losses, {lost_steps(events)} steps made again", flush=True)
+    print(f"{len(losses)} losses, {lost_steps(events)} steps repeated", flush=True)
     hand = by_hand(words, given.out / "hand", events, given.steps)
     alone = by_hand(
         words,

@@ -53,7 +53,11 @@ def test_fewer_ranks_have_more_micro_batches_of_the_same_step(layouts):
     found = layouts(4, "train.accumulation=2")
     assert found.micro_batches == 8
     assert settings(found.of(4)) == {"parallel.data": "4", "train.accumulation": "2"}
-    assert settings(found.of(3)) == {"parallel.data": "3", "parallel.shares": "[3,3,2]", "train.accumulation": "3"}
+    assert settings(found.of(3)) == {
+        "parallel.data": "3",
+        "parallel.micro_batches": "[3,3,2]",
+        "train.accumulation": "3",
+    }
     assert settings(found.of(1)) == {"train.accumulation": "8"}
     assert settings(found.of(9))["parallel.data"] == "8"  # one of nine ranks has nothing to do
 
@@ -63,7 +67,7 @@ def test_other_axes_stay_and_what_the_settings_name_is_set_back(layouts):
     assert settings(found.of(6)) == {
         "parallel.tensor": "2",
         "parallel.data": "3",
-        "parallel.shares": "[2,1,1]",
+        "parallel.micro_batches": "[2,1,1]",
         "train.accumulation": "2",
     }
     notes = []

@@ -44,7 +44,7 @@ class HybridConfig(ParallelConfig):
         description="Sequence parallelism: between sharded matrices each `tensor` rank has some of the positions, which saves "
         "memory.",
     )
-    shares: tuple[int, ...] = Field(
+    micro_batches: tuple[int, ...] = Field(
         (),
         description="Micro-batches of a step for each of the data x sharding ranks, where they differ, e.g. `[4, 1]` on a "
         "fast and a slow machine; `train.accumulation` is the largest. Every token still weighs the same. Empty: "

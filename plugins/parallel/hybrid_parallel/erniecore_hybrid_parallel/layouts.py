@@ -13,7 +13,7 @@ from erniecore.api import ConfigError
 from erniecore.api.parallel import DecoderShape
 from erniecore.api.planning import LayoutSpace, ParallelLayout
 from erniecore_hybrid_parallel.config import HybridConfig
-from erniecore_hybrid_parallel.planning import check_shape, choose_shares, make_mesh
+from erniecore_hybrid_parallel.planning import check_shape, choose_micro_batches, make_mesh
 from erniecore_hybrid_parallel.split import balanced, choose_split, costs_of
 
 
@@ -35,7 +35,7 @@ class HybridLayouts(LayoutSpace):
             sequence=self.config.sequence,
             chunks=self.config.chunks,
             split=choose_split(self.config, self.shape),
-            shares=choose_shares(self.config, mesh),
+            shares=choose_micro_batches(self.config, mesh),
         )
 
     def layouts(self, processes: int) -> Iterator[ParallelLayout]:
@@ -81,8 +81,8 @@ class HybridLayouts(LayoutSpace):
             words.append(f"parallel.split=[{','.join(map(str, layout.split))}]")
         elif own.split != "automatic":
             words.append("parallel.split=automatic")
-        if layout.shares or own.shares:
-            words.append(f"parallel.shares=[{','.join(map(str, layout.shares))}]")
+        if layout.shares or own.micro_batches:
+            words.append(f"parallel.micro_batches=[{','.join(map(str, layout.shares))}]")
         return tuple(words)
 
     def _runs(self, layout: ParallelLayout) -> bool:

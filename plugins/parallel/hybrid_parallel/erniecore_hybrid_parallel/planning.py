@@ -51,28 +51,30 @@ def make_mesh(config: HybridConfig, world_size: int) -> Mesh:
     return mesh
 
 
-def choose_shares(config: HybridConfig, mesh: Mesh) -> tuple[int, ...]:
+def choose_micro_batches(config: HybridConfig, mesh: Mesh) -> tuple[int, ...]:
     """Micro-batches of each rank with sequences of its own; empty where all have ``train.accumulation``.
 
     Raises:
-        ConfigError: another number of shares than such ranks, a share below 1, or a layout on which shares must be equal.
+        ConfigError: another number of entries than such ranks, or one below 1.
     """
-    shares = tuple(config.shares)
-    if not shares:
+    counts = tuple(config.micro_batches)
+    if not counts:
         return ()
-    if len(shares) != mesh.data_size or min(shares) < 1:
-        found = f"{len(shares)} shares, the least {min(shares)}"
+    if len(counts) != mesh.data_size or min(counts) < 1:
+        found = f"{len(counts)} numbers, the least {min(counts)}"
         message = (
             f"one per rank with sequences of its own ({mesh.data_size} = data x sharding), each at least 1; got {found}"
         )
-        raise ConfigError.at("parallel.shares", message)
-    return () if len(set(shares)) == 1 else shares
+        raise ConfigError.at("parallel.micro_batches", message)
+    return () if len(set(counts)) == 1 else counts
 
 
 def check_accumulation(config: HybridConfig, accumulation: int) -> None:
-    """Raises ``ConfigError`` where ``train.accumulation`` is not the largest share: it would be read as another batch."""
-    if config.shares and max(config.shares) != accumulation:
-        message = f"the largest of parallel.shares is {max(config.shares)}: set it to that (got {accumulation})"
+    """Raises ``ConfigError`` where ``train.accumulation`` is not the largest of them: it would be read as another batch."""
+    if config.micro_batches and max(config.micro_batches) != accumulation:
+        message = (
+            f"the largest of parallel.micro_batches is {max(config.micro_batches)}: set it to that (got {accumulation})"
+        )
         raise ConfigError.at("train.accumulation", message)
 
 

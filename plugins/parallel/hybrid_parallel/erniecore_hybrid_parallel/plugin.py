@@ -25,7 +25,7 @@ from erniecore_hybrid_parallel.planning import (
     check_accumulation,
     check_generating,
     check_shape,
-    choose_shares,
+    choose_micro_batches,
     make_mesh,
     num_processes,
 )
@@ -64,7 +64,9 @@ class HybridPlugin(ParallelPlugin):
         cuts = {"context": config.context > 1, "sequence": config.sequence}
         texts_only = tuple(f"parallel.{key}" for key, used in cuts.items() if used)
         place = mesh.data_rank(cluster.rank), mesh.data_size
-        return ParallelPlan(degrees, *place, choose_split(config, shape), texts_only, choose_shares(config, mesh))
+        return ParallelPlan(
+            degrees, *place, choose_split(config, shape), texts_only, choose_micro_batches(config, mesh)
+        )
 
     @hookimpl
     def ernie_layout_space(self, config: HybridConfig, shape: DecoderShape) -> LayoutSpace:

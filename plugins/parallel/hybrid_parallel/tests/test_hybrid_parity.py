@@ -88,7 +88,7 @@ SEQUENCE = {**TENSOR, "parallel__sequence": "true"}
 CONTEXT = {"parallel__context": 2}
 FOUR = {"parallel__data": 2, "parallel__sharding": 2, "train__accumulation": 1, "train__batch_size": 1}
 #: four rows per step: three on one rank, one on the other
-UNEVEN = {"parallel__shares": "[3,1]", "train__accumulation": 3, "train__batch_size": 1}
+UNEVEN = {"parallel__micro_batches": "[3,1]", "train__accumulation": 3, "train__batch_size": 1}
 #: processes -> (run, layout): each run, each layout with models of either kind, and each pair of kinds of parallelism
 CASES = {
     2: [
