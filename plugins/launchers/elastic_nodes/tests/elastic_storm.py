@@ -68,13 +68,13 @@ class Storm:
     def _start(self, more):
         self.count += 1
         environ = {k: v for k, v in os.environ.items() if not k.startswith(("ERNIE", "PADDLE_"))}
-        log = self.out.with_name(f"{self.out.name}-{self.count}.log").open("w")
-        return subprocess.Popen(
-            [sys.executable, "-m", "erniecore", "run", *self.run, *more],
-            stdout=log,
-            stderr=log,
-            env={**environ, **OURS, "ERNIECORE_NODE": f"machine-{self.count}"},
-        )
+        with self.out.with_name(f"{self.out.name}-{self.count}.log").open("w") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "erniecore", "run", *self.run, *more],
+                stdout=log,
+                stderr=log,
+                env={**environ, **OURS, "ERNIECORE_NODE": f"machine-{self.count}"},
+            )
 
     def events(self):
         path = self.out / "events.jsonl"

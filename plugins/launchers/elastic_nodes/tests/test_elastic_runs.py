@@ -17,8 +17,7 @@ def test_deaths_and_joins_leave_the_run_that_changes_its_layout_by_hand(tmp_path
     events, kinds, codes = storm.weather(words, tmp_path, 3, STEPS, seed=2)
     assert codes[0] == 0, [path.read_text()[-2000:] for path in tmp_path.glob("storm-*.log")]
     made = storm.curve(events)
-    assert list(made) == list(range(1, STEPS + 1)) or sorted(made) == list(range(1, STEPS + 1))
+    assert sorted(made) == list(range(1, STEPS + 1))
     assert made == storm.by_hand(words, tmp_path / "hand", events, STEPS)
     # every loss is of a rank or machine; with the copies in memory it costs at most the step that was under way
     assert storm.lost_steps(events) <= sum(not kind.startswith("join") for kind in kinds)
-    assert not list(Path("/dev/shm").glob("erniecore-*")) or codes  # of killed machines their own memory remains
