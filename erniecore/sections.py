@@ -77,6 +77,11 @@ class ParallelConfig(Section):
         has whole rows."""
         return ()
 
+    def fixes_trained(self) -> Sequence[str]:
+        """The settings by which what is trained at the start is trained to the end, such as ``parallel.sharding_stage=2``, whose
+        hooks on these parameters reduce their gradients; none: an optimizer may freeze and train others at any step."""
+        return ()
+
 
 class LauncherConfig(Section):
     """Base of the sections of launchers. How a run is started is no part of what it computes: a run continues with other

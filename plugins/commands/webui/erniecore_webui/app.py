@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -35,7 +36,10 @@ def create_app(site: Site) -> Starlette:
 async def _http_error(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
     detail = error.detail if isinstance(error, HTTPException) else ""
-    return message(request, status, detail)
+    # without words of its own an error has the phrase of its status, which is English and says nothing here
+    return message(
+        request, status, "" if status == HTTPStatus.NOT_FOUND and detail == HTTPStatus.NOT_FOUND.phrase else detail
+    )
 
 
 async def _ernie_error(request: Request, error: Exception) -> Response:

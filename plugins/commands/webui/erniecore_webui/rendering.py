@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import time
 from functools import cache, partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
 import jinja2
 from erniecore_runs.latest import duration
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
@@ -32,7 +34,7 @@ def _templates() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    env.filters.update(size=_size, number=number_text, duration=_duration, when=_when)
+    env.filters.update(size=_size, number=number_text, duration=_duration, when=_when, sentence=sentence)
     return env
 
 
@@ -94,6 +96,15 @@ def _duration(seconds: object) -> str:
 
 def _size(value: object) -> str:
     return size_text(value) if isinstance(value, int | float) and not isinstance(value, bool) else "–"
+
+
+def sentence(text: str) -> Markup:
+    """A description of a plugin or a setting as a sentence of the page: `` `code` `` as code, a capital at its beginning."""
+    text = text[:1].upper() + text[1:]
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if odd else escape(part)
+        for part, odd in zip(text.split("`"), cycle((False, True)), strict=False)
+    )
 
 
 def _when(seconds: object) -> str:

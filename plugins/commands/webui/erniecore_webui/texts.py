@@ -36,8 +36,12 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str
 
 
 def text(language: str, key: str, **values: object) -> str:
-    """The text of ``key`` with ``{name}`` replaced by values. Raises ``KeyError`` for a key that nobody wrote."""
-    found = texts(language)[key]
+    """The text of ``key`` with ``{name}`` replaced by values; of ``KEY_one`` where there is one and ``n`` is 1. Raises
+    ``KeyError`` for a key that nobody wrote."""
+    known = texts(language)
+    found = known[key]
+    if values.get("n") in (1, "1"):
+        found = known.get(f"{key}_one", found)
     return found.format(**values) if values else found
 
 

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import erniecore_webui
 from erniecore_webui.navigation import in_navigation
-from erniecore_webui.texts import LANGUAGES, texts
+from erniecore_webui.rendering import sentence
+from erniecore_webui.texts import LANGUAGES, text, texts
 
 TEMPLATES = Path(erniecore_webui.__file__).parent / "templates"
 
 
-def gaps(text):
-    return sorted(name for _, name, _, _ in string.Formatter().parse(text) if name)
+def gaps(pattern):
+    return sorted(name for _, name, _, _ in string.Formatter().parse(pattern) if name)
 
 
 def test_languages_have_the_same_keys_and_gaps():
@@ -51,3 +52,13 @@ def test_templates_have_no_text_of_their_own():
             "generate",
         }
         assert not own, f"{path.name}: {own}"
+
+
+def test_one_is_told_as_one():
+    assert [text("en", "runs.count", n=n) for n in (0, 1, "1", 2)] == ["0 runs", "1 run", "1 run", "2 runs"]
+
+
+def test_descriptions_are_sentences_with_code():
+    assert str(sentence("a `<b>` & c")) == "A <code>&lt;b&gt;</code> &amp; c"
+    assert str(sentence("`auto`: <i>")) == "<code>auto</code>: &lt;i&gt;"
+    assert str(sentence("")) == ""

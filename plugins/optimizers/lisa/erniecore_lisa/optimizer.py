@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 import paddle  # noqa: TID253
 
-from erniecore.api import ConfigError
 from erniecore.api.adamw import ParameterSlot
 from erniecore.api.ops import AdamWTerms, adamw_
 from erniecore.api.optimizer import Optimizer, ProcessGroup, TrainedParameter
@@ -80,16 +79,7 @@ class Lisa(Optimizer):
 
     def step(self, learning_rate: float, scale: float = 1.0) -> None:
         """Update every parameter that has a gradient: one call of the operator for those with as many steps, with offloaded
-        state one for each parameter.
-
-        Raises:
-            ConfigError: gradients were reduced by hooks of all parameters, which ``parallel.sharding_stage`` 2 and 3 do.
-        """
-        if any(slot.reduced is not None for slot in self.slots):
-            message = (
-                "lisa works with 1: from 2 on, ranks hold on to the parameters that were trained first; or use apollo"
-            )
-            raise ConfigError.at("parallel.sharding_stage", message)
+        state one for each parameter."""
         self.num_updates += 1
         groups: dict[int, list[ParameterSlot]] = {}
         for slot in self.slots:

@@ -35,7 +35,8 @@ class LisaPlugin(OptimizerPlugin):
 
     @hookimpl
     def ernie_check_settings(self, settings: Any) -> None:
-        """Raises ``ConfigError`` for an adapter, and for an average of weights."""
+        """Raises ``ConfigError`` for an adapter, for an average of weights, and for a layout under which
+        what is trained cannot change."""
         if settings.adapter is not None:
             message = "lisa trains layers of the model, which an adapter freezes; use adamw, or leave the adapter out"
             raise ConfigError.at("optimizer.name", message)
@@ -44,6 +45,11 @@ class LisaPlugin(OptimizerPlugin):
                 "lisa trains other layers from time to time, and an average is kept of what is trained; set it to 0"
             )
             raise ConfigError.at("train.ema", message)
+        for key in settings.parallel.fixes_trained():
+            message = (
+                "lisa works with 1: from 2 on, ranks hold on to the parameters that were trained first; or use apollo"
+            )
+            raise ConfigError.at(key, message)
 
     @hookimpl
     def ernie_build_optimizer(

@@ -167,17 +167,16 @@ def test_the_plan_counts_what_is_trained_first():
 
 @pytest.mark.parametrize(
     ("settings", "key"),
-    [({"adapter": object(), "ema": 0}, "optimizer.name"), ({"adapter": None, "ema": 0.9}, "train.ema")],
+    [
+        ({"adapter": object()}, "optimizer.name"),
+        ({"ema": 0.9}, "train.ema"),
+        ({"fixed": ["parallel.sharding_stage"]}, "parallel.sharding_stage"),
+    ],
 )
 def test_refused_beside(settings, key):
-    run = SimpleNamespace(adapter=settings["adapter"], train=SimpleNamespace(ema=settings["ema"]))
+    parallel = SimpleNamespace(fixes_trained=lambda: settings.get("fixed", []))
+    train = SimpleNamespace(ema=settings.get("ema", 0))
+    run = SimpleNamespace(adapter=settings.get("adapter"), train=train, parallel=parallel)
     with pytest.raises(ConfigError) as caught:
         plugin.ernie_check_settings(settings=run)
     assert key in str(caught.value)
-
-
-def test_gradients_that_hooks_have_reduced_are_refused():
-    made = Made()
-    made.optimizer.slots[0].reduced = paddle.zeros([4, 3])
-    with pytest.raises(ConfigError, match="sharding_stage"):
-        made.optimizer.step(0.1)

@@ -70,3 +70,7 @@ class HybridConfig(ParallelConfig):
         """``context`` and, between matrices, ``sequence``."""
         used = {"parallel.context": self.context > 1, "parallel.sequence": self.sequence}
         return [key for key, shared in used.items() if shared]
+
+    def fixes_trained(self) -> list[str]:
+        """``sharding_stage`` from 2 on."""
+        return ["parallel.sharding_stage"] if self.sharding > 1 and self.sharding_stage > 1 else []

@@ -5,6 +5,7 @@ import pytest
 from erniecore.api import ConfigError, Exit
 
 GRPO = {"method": "grpo", "rewards": "[exact-match]", "method__max_new_tokens": 8}
+SHARDED = {"parallel__sharding": 2}
 #: (changes, key, words of the message)
 CASES = [
     ({"parallel__tensor": 3}, "parallel.tensor", "4 attention heads"),
@@ -26,6 +27,16 @@ CASES = [
     ({"parallel__tensor": 2, "adapter__name": "dora"}, "adapter.name", "whole matrices"),
     ({"parallel__tensor": 2, "adapter__name": "vera"}, "adapter.name", "use lora or oft"),
     ({"parallel__tensor": 2, "adapter__name": "lora", "adapter__init": "pissa"}, "adapter.init", "whole matrices"),
+    (
+        {**SHARDED, "parallel__sharding_stage": 2, "optimizer__name": "lisa"},
+        "parallel.sharding_stage",
+        "lisa works with 1",
+    ),
+    (
+        {**SHARDED, "parallel__sharding_stage": 3, "optimizer__name": "lisa"},
+        "parallel.sharding_stage",
+        "lisa works with 1",
+    ),
     ({"parallel__context": 2, "quantizer__name": "fp8-qat"}, "parallel.context", "all its positions"),
     ({**GRPO, "parallel__pipeline": 2}, "parallel.pipeline", "generates"),
     ({**GRPO, "parallel__sharding": 2, "parallel__sharding_stage": 3}, "parallel.sharding_stage", "generates"),

@@ -91,6 +91,9 @@ class WanConfig(ParallelConfig):
     def shards_positions(self) -> Sequence[str]:
         return self.strategy.config.shards_positions()
 
+    def fixes_trained(self) -> Sequence[str]:
+        return self.strategy.config.fixes_trained()
+
     def check(self) -> None:
         """Raises ``ConfigError`` for what cannot be together, or is missing."""
         for key in ("coordinator", "key", "certificate"):

@@ -64,6 +64,11 @@ function follow() {
     log.addEventListener("scroll", () => { log.dataset.left = String(log.scrollTop + log.clientHeight < log.scrollHeight - 40); });
   }
 }
+// On a narrow window navigation and tabs are scrolled; where one is has to be seen.
+for (const current of document.querySelectorAll("nav [aria-current]")) {
+  const nav = current.parentElement;
+  if (nav.scrollWidth > nav.clientWidth) nav.scrollLeft = current.offsetLeft - nav.offsetLeft - (nav.clientWidth - current.offsetWidth) / 2;
+}
 const here = document.querySelector("[data-here]");
 if (here) here.value = location.pathname + location.search;
 for (const box of document.querySelectorAll('#rows input[type="checkbox"]:checked')) chosen.add(box.value);

@@ -66,7 +66,7 @@ class Chart {
     this.title = title;
     new ResizeObserver(() => this.u && this.u.setSize(this.size())).observe(this.plot);
   }
-  size() { return { width: Math.max(this.plot.clientWidth, 80), height: 222 }; }
+  size() { return { width: Math.max(this.plot.clientWidth, 80), height: Math.max(this.plot.clientHeight, 80) }; }
   set(data) {
     const fresh = !this.u || data.length !== this.data.length;
     this.data = data;
