@@ -7,19 +7,22 @@ from __future__ import annotations
 import json
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
+
+from erniecore_system.files import parse_json
 
 from erniecore.api import ConfigError, EnvironmentFault
 from erniecore_wan import keys
 from erniecore_wan.arrays import Vector
-from erniecore_wan.masks import Roster
+from erniecore_wan.masks import Roster, roster_from
 from erniecore_wan.payload import PayloadRefused
 from erniecore_wan.rounds import Result, Terms, result_from
-from erniecore_wan.server import CHUNK
+from erniecore_wan.server import CHUNK, MAX_JSON
 
 #: seconds of the first and the longest pause between two attempts, and of a request
 _PAUSE, _LONGEST, _REQUEST = 0.2, 10.0, 90.0
@@ -56,6 +59,7 @@ class CoordinatorClient:
         self._tls, self._known = keys.context(key, [certificate], server=False), keys.pins([certificate])
         self._open: HTTPSConnection | None = None
         self.sent = self.received = 0
+        self._most = MAX_JSON  # bytes of a file; of a run, known once it was joined
         self.up = self.down = self.delay = 0.0
 
     def close(self) -> None:
@@ -68,6 +72,9 @@ class CoordinatorClient:
     def join(self, terms: Terms) -> dict[str, Any]:
         """Take part; what ``Coordinator.join`` returns. Measures the round trip."""
         found: dict[str, Any] = self._json("POST", "/join", json.dumps({"terms": terms.values}).encode())
+        with self._readable("/join"):
+            _check_joined(found)
+        self._most = 16 * max(terms.sizes) + MAX_JSON
         started = time.perf_counter()
         self._json("GET", "/ping")
         self.delay = time.perf_counter() - started
@@ -88,17 +95,19 @@ class CoordinatorClient:
 
     def submit(self, round_: int, data: bytes) -> str:
         """An update; ``accepted`` or ``known``. Raises ``PayloadRefused``."""
-        return str(self._upload(f"/rounds/{round_}", data).get("accepted"))
+        return str(self._upload(f"/rounds/{round_}", data)["accepted"])
 
     def result(self, round_: int, wait: float = 20.0, attempt: int = 0) -> Result | None:
         """A round's result; ``None``: it is still open after ``wait`` seconds, or its ``attempt`` is repeated."""
         found = self._json("GET", f"/rounds/{round_}?{urlencode({'wait': wait, 'attempt': attempt})}")
-        return None if found is None else result_from(found)
+        with self._readable("/rounds"):
+            return None if found is None else result_from(found)
 
     def roster(self, round_: int, samples: float) -> Roster | None:
         """Who takes part in a masked round; ``None``: not known yet. Raises ``PayloadRefused``: ``late``, ``alone``."""
         found = self._json("GET", f"/rosters/{round_}?{urlencode({'samples': samples})}")
-        return None if found is None else Roster(found["attempt"], tuple(found["members"]), found["scale"])
+        with self._readable("/rosters"):
+            return None if found is None else roster_from(found)
 
     def sum_of(self, round_: int) -> bytes:
         """The sum of the masked updates of a closed round."""
@@ -106,11 +115,11 @@ class CoordinatorClient:
 
     def update_of(self, round_: int, name: str) -> bytes:
         """Another site's update of a closed round."""
-        return self._download(f"/rounds/{round_}/{name}")
+        return self._download(f"/rounds/{round_}/{quote(name, safe='')}")
 
     def anchor_file(self, name: str) -> bytes:
         """A file with a fragment's anchor."""
-        return self._download(f"/files/{name}")
+        return self._download(f"/files/{quote(name, safe='')}")
 
     # ---- transfers
     def _upload(self, path: str, data: bytes) -> dict[str, Any]:
@@ -118,16 +127,17 @@ class CoordinatorClient:
         while True:
             query = urlencode({"size": len(data), "offset": offset})
             status, body, _ = self._request("PUT", f"{path}?{query}", data[offset : offset + CHUNK])
-            found: dict[str, Any] = json.loads(body)
-            if status == 409:
+            with self._readable(path):
+                found: dict[str, Any] = dict(parse_json(body))
+                if status != 409 and "accepted" in found:
+                    break
+                before, offset = offset, int(found["received"])
+                if not 0 <= offset <= len(data):
+                    raise ValueError(f"{offset} of {len(data)} bytes received")
+            if status == 409 or offset <= before:
                 restarts += 1
                 if restarts > 100:
                     raise EnvironmentFault("the coordinator takes this transfer at no offset", where=path)
-                offset = int(found["received"])
-            elif "accepted" in found:
-                break
-            else:
-                offset = int(found["received"])
         self.sent += len(data)
         if len(data) >= _MEASURABLE:
             self.up = len(data) / max(time.perf_counter() - started, 1e-6)
@@ -142,6 +152,11 @@ class CoordinatorClient:
                     "the coordinator sends nothing more", where=path, found=f"{len(received)} of {size} bytes"
                 )
             received += body
+            if max(len(received), size) > self._most:
+                found = f"{max(len(received), size)} bytes; at most {self._most}"
+                raise EnvironmentFault(
+                    "the coordinator sends more than a run of these sizes has", where=path, found=found
+                )
         self.received += len(received)
         if len(received) >= _MEASURABLE:
             self.down = len(received) / max(time.perf_counter() - started, 1e-6)
@@ -149,7 +164,18 @@ class CoordinatorClient:
 
     def _json(self, verb: str, path: str, body: bytes = b"") -> Any:
         status, found, _ = self._request(verb, path, body)
-        return None if status == 204 else json.loads(found)
+        with self._readable(path):
+            return None if status == 204 else parse_json(found)
+
+    @contextmanager
+    def _readable(self, path: str) -> Iterator[None]:
+        """Replies that are no replies, as an error. Raises ``EnvironmentFault``."""
+        try:
+            yield
+        except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
+            where = f"{self._address[0]}:{self._address[1]}{path.partition('?')[0]}"
+            found = f"{type(error).__name__}: {error}"
+            raise EnvironmentFault("the coordinator replies what cannot be read", where=where, found=found) from error
 
     def _request(self, verb: str, path: str, body: bytes = b"") -> tuple[int, bytes, int]:
         """(status, body, value of ``X-Size``). Repeated while the coordinator cannot be reached."""
@@ -173,8 +199,10 @@ class CoordinatorClient:
                 pause = min(2 * pause, _LONGEST)
         if status in (200, 204, 409):
             return status, data, size
-        found = json.loads(data)
-        raise PayloadRefused(str(found["kind"]), str(found["message"]))
+        with self._readable(path):
+            found = parse_json(data)
+            refused = PayloadRefused(str(found["kind"]), str(found["message"]))
+        raise refused
 
     def _once(self, verb: str, path: str, body: bytes) -> tuple[int, bytes, int]:
         if self._open is None:
@@ -184,7 +212,12 @@ class CoordinatorClient:
             keys.peer_of(connection.sock, self._known)
         self._open.request(verb, path, body)
         response = self._open.getresponse()
-        return response.status, response.read(), int(response.headers.get("X-Size") or 0)
+        data = response.read(CHUNK + MAX_JSON)
+        if not response.isclosed():
+            self.close()
+            raise EnvironmentFault("the coordinator replies without an end", where=path.partition("?")[0])
+        size = response.headers.get("X-Size") or "0"
+        return response.status, data, int(size) if size.isdecimal() else 0
 
     def _check_certificates(self, error: Exception) -> None:
         """Raises where trying again cannot help: one of the two does not know the certificate of the other."""
@@ -196,3 +229,12 @@ class CoordinatorClient:
         if isinstance(error, ssl.SSLError) and any(alert in str(error).lower() for alert in _STRANGER):
             message = f"the coordinator does not know the certificate of this site ({error})"
             raise PayloadRefused("stranger", message) from error
+
+
+def _check_joined(found: Any) -> None:
+    """Raises ``ValueError``, ``TypeError`` or ``LookupError`` unless it is what ``Coordinator.join`` returns."""
+    if not 0 <= int(found["round"]) < 1 << 31 or not isinstance(found["first"], bool):
+        raise ValueError("no round, or no word on who is first")
+    for anchor in found["anchors"]:
+        if not all(isinstance(anchor[key], str) for key in ("file", "digest")):
+            raise ValueError("an anchor without a file")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import threading
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from erniecore_system.files import open_file, parse_json, read_object
+from erniecore_system.units import printable
 
-from erniecore.api import UsageError
+from erniecore.api import CheckpointError, UsageError
 from erniecore.api.command import (
     NOTHING,
     Arguments,
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 app = new_group("Train one model at several sites: make keys, coordinate the rounds, show their state.")
 
+#: bytes of the events that are looked at
+_LAST = 1 << 20
 Key = Annotated[Path, typer.Option("--key", help="Private key; its certificate lies beside it.")]
 
 
@@ -149,28 +153,56 @@ def status(
     show(f"round {found['round']}")
     columns = ("name", "state", "round", "samples", "up", "down", "lag")
     show_table(columns, [[_text(site[column]) for column in columns] for site in found["sites"]])
-    show(*(f"{event['event']:<10} {_line(event)}" for event in found["events"]))
+    show(*(f"{_text(event['event']):<10} {_line(event)}" for event in found["events"]))
 
 
 def _kept(directory: Path) -> dict[str, Any]:
     """What a coordinator has written into its directory."""
+    from erniecore_wan.sites import Status
     from erniecore_wan.store import EVENTS, STATE
 
     try:
-        lines = (directory / EVENTS).read_text(encoding="utf-8").splitlines()
-    except OSError:
-        raise UsageError("no coordinator was here", where=str(directory), next="ernie wan serve") from None
-    events = [json.loads(line) for line in lines[-20:]]
+        with open_file(directory / EVENTS) as file:
+            file.seek(max(0, file.seek(0, 2) - _LAST))
+            lines = file.read(_LAST).splitlines()[-20:]
+    except OSError as error:
+        found = str(error.strerror)
+        raise UsageError(
+            "no coordinator was here", where=str(directory), found=found, next="ernie wan serve --help"
+        ) from None
     path = directory / STATE
-    state: dict[str, Any] = json.loads(path.read_bytes()) if path.is_file() else {"round": 0, "sites": {}}
-    sites = [{"name": name, **values} for name, values in sorted(state["sites"].items())]
-    return {"round": state["round"], "sites": sites, "events": events}
+    state: dict[str, Any] = {"round": 0, "sites": {}}
+    if path.exists():
+        state = read_object(path, CheckpointError, fix="the coordinator writes it again in its next round")
+    try:
+        sites = [{**asdict(Status(**values)), "name": name} for name, values in sorted(state["sites"].items())]
+        return {
+            "round": int(state["round"]),
+            "sites": sites,
+            "events": [event for event in map(_event, lines) if event],
+        }
+    except (TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
+        found = f"{type(error).__name__}: {error}"
+        raise CheckpointError("the state of the coordinator cannot be read", where=str(path), found=found) from error
+
+
+def _event(line: bytes) -> dict[str, Any] | None:
+    """An event; ``None`` for half a line."""
+    try:
+        found = parse_json(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("event"), str) else None
 
 
 def _text(value: object) -> str:
-    return f"{value:,.3g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    if isinstance(value, float):
+        return f"{value:,.3g}"
+    return f"{value:,}" if isinstance(value, int) else printable(str(value))
 
 
 def _line(event: dict[str, Any]) -> str:
     left_out = {"event", "time", "terms", "anchor", "digest", "digests", "plan"}
-    return "  ".join(f"{name} {_text(value)}" for name, value in event.items() if name not in left_out and value != {})
+    return "  ".join(
+        f"{_text(name)} {_text(value)}" for name, value in event.items() if name not in left_out and value != {}
+    )

@@ -20,8 +20,8 @@ from typing import Any
 from erniecore_wan.arrays import AnyArray, Vector
 from erniecore_wan.deciding import plan_of
 from erniecore_wan.fragments import vector_digest
-from erniecore_wan.masks import Roster, total
-from erniecore_wan.payload import Header, PayloadRefused, unpack, vector_of, words_of
+from erniecore_wan.masks import Roster, roster_from, total
+from erniecore_wan.payload import Header, PayloadRefused, checked_vector, unpack, vector_of, words_of
 from erniecore_wan.rounds import MODEL_KEYS, Member, Result, Terms, merge, merge_sum
 from erniecore_wan.rules import clip_factors
 from erniecore_wan.sites import Life, Status
@@ -50,14 +50,17 @@ class Coordinator:
         state = self.store.state()
         if state is None:
             return
-        self.terms, self.round = Terms(state["terms"]), int(state["round"])
-        self._files, self._first_loss = state["anchors"], float(state["first_loss"])
-        self._anchors = [self.store.read_anchor(names[-1]) for names in self._files]
-        self.sites = {name: Status(**values) for name, values in state["sites"].items()}
+        try:
+            self.terms, self.round = Terms(state["terms"]).checked(), int(state["round"])
+            self._files, self._first_loss = [list(names) for names in state["anchors"]], float(state["first_loss"])
+            self.sites = {str(name): Status(**values) for name, values in state["sites"].items()}
+            self._anchors = [self.store.read_anchor(names[-1]) for names in self._files]
+            if found := state.get("roster"):
+                self._roster = roster_from(found)
+        except (TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
+            raise self.store.damaged(f"{type(error).__name__}: {error}") from error
         for status in self.sites.values():
             status.seen = self._clock()
-        if found := state.get("roster"):
-            self._roster = Roster(found["attempt"], tuple(found["members"]), found["scale"])
         for name, data in self.store.updates(self.round).items():
             header = unpack(data)[0]
             if self._roster is None or header.attempt == self._roster.attempt:
@@ -131,7 +134,7 @@ class Coordinator:
                     raise PayloadRefused("replayed", f"round {round_} has another update of {name} already")
                 return "known"
             if not self.terms_agreed.secure:
-                vector_of(header, body)  # what cannot be read is refused now, not when the round closes
+                checked_vector(header, body)  # what cannot be read is refused now, not when the round closes
             self.store.put_update(round_, name, data)
             self._first_at = self._first_at if self._open else self._clock()
             self._open[name] = header, data
@@ -274,9 +277,8 @@ class Coordinator:
     def _repeat(self, absent: list[str]) -> None:
         """The masks of who is missing do not cancel: the others send their updates again, masked among themselves."""
         assert self._roster is not None
-        for name in absent:
-            if self.sites[name].state != "left":
-                self.sites[name].state = "late"
+        for name in (one for one in absent if self.sites[one].state != "left"):
+            self.sites[name].state = "late"
         members, attempt = tuple(sorted(self._open)), self._roster.attempt + 1
         self._open, self._first_at, self._waiting = {}, self._clock(), False
         self.store.emit("repeated", round=self.round, missing=absent, attempt=attempt)

@@ -12,6 +12,8 @@ from erniecore_wan.sparse import Sparse
 
 #: what a site measures, without which nothing is decided
 MEASURED = ("step_seconds", "up", "down", "delay", "loss")
+#: a measurement beyond them is none
+_SMALLEST, _LARGEST = 1e-9, 1e15
 
 
 def forms_of(size: int, k: int, chunk: int) -> list[tuple[str, int, float]]:
@@ -29,7 +31,7 @@ def plan_of(terms: Terms, reports: Mapping[str, Mapping[str, float]], first_loss
     The slowest link and the slowest site decide; faster sites make more steps in the same time.
     """
     values = terms.values
-    complete = all({*MEASURED} <= report.keys() for report in reports.values())
+    complete = all(_SMALLEST < report.get(key, 0) < _LARGEST for report in reports.values() for key in MEASURED)
     if not values["adaptive"] or not reports or not complete or not first_loss:
         return {}
     steps = {name: report["step_seconds"] for name, report in reports.items()}

@@ -33,10 +33,10 @@ def make_keys(name: str, directory: Path) -> tuple[Path, Path]:
     from cryptography.hazmat.primitives.asymmetric import ec
 
     if not _NAME.fullmatch(name):
-        raise UsageError("names of sites have small letters, digits, - and _", where=name, next="choose such a name")
+        raise UsageError("names of sites have small letters, digits, - and _", where=name, fix="choose such a name")
     key_path, path = directory / (name + KEY), directory / (name + CERTIFICATE)
     if key_path.exists() or path.exists():
-        raise UsageError("there are keys of this name", where=str(key_path), next="remove them, or choose another name")
+        raise UsageError("there are keys of this name", where=str(key_path), fix="remove them, or choose another name")
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.timezone.utc)
@@ -73,7 +73,7 @@ def pins(certificates: Iterable[Path]) -> dict[str, str]:
             found[fingerprint(ssl.PEM_cert_to_DER_cert(path.read_text()))] = path.stem
         except (OSError, ValueError) as error:
             raise UsageError(
-                "this is no certificate", where=str(path), found=str(error), next="ernie wan keys makes one"
+                "this is no certificate", where=str(path), found=str(error), fix="`ernie wan keys NAME` makes one"
             ) from None
     return found
 

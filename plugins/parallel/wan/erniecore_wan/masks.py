@@ -9,8 +9,10 @@ the others, with other streams). This protects from a coordinator that follows t
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +34,14 @@ class Roster:
     attempt: int
     members: tuple[str, ...]
     scale: float
+
+
+def roster_from(values: Mapping[str, Any]) -> Roster:
+    """A roster from its JSON. Raises ``ValueError``, ``TypeError`` or ``LookupError``."""
+    found = Roster(int(values["attempt"]), tuple(map(str, values["members"])), float(values["scale"]))
+    if found.attempt < 0 or len(found.members) < 2 or not 0 < found.scale < math.inf:
+        raise ValueError(f"a roster that no round has: {found}")
+    return found
 
 
 def to_fixed(vector: Vector, num_sites: int) -> Words:

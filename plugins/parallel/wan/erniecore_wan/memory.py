@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from erniecore_system.files import parse_json
 
 from erniecore.api import CheckpointError
 from erniecore.api.tensors import open_tensors, write_safetensors
@@ -93,7 +94,7 @@ class MemoryFiles:
         path = self._path(found[-1])
         try:
             return _memory({name: np.array(tensor.load()) for name, tensor in open_tensors(path).items()})
-        except (CheckpointError, KeyError, ValueError) as error:
+        except (CheckpointError, LookupError, ValueError, TypeError, AttributeError) as error:
             raise CheckpointError(
                 "what this site remembers of the exchange is damaged",
                 where=str(path),
@@ -105,7 +106,9 @@ class MemoryFiles:
         return self._directory / f"{_PREFIX}{step:08d}.safetensors"
 
     def _steps(self) -> list[int]:
-        return sorted(int(path.stem[len(_PREFIX) :]) for path in self._directory.glob(f"{_PREFIX}*.safetensors"))
+        return sorted(
+            int(path.stem[len(_PREFIX) :]) for path in self._directory.glob(f"{_PREFIX}{'[0-9]' * 8}.safetensors")
+        )
 
 
 def _tensors(memory: Memory) -> dict[str, AnyArray]:
@@ -122,7 +125,7 @@ def _tensors(memory: Memory) -> dict[str, AnyArray]:
 
 
 def _memory(arrays: dict[str, AnyArray]) -> Memory:
-    facts = json.loads(arrays["facts"].tobytes())
+    facts = parse_json(arrays["facts"].tobytes())
     numbers = facts.pop("sent", None)
     sent = None
     if numbers:

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import struct
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+from erniecore_system.files import parse_json
 
 from erniecore_wan.arrays import AnyArray, Vector, Words
 from erniecore_wan.sparse import Sparse, expand
 
 MAGIC = b"EWAN1"
-#: bytes that a header may have
-MAX_HEADER = 64 << 10
+#: bytes that a header may have, measurements of a report
+MAX_HEADER, _MAX_REPORT = 64 << 10, 32
+#: what no update needs and sums of them stand: size of a value, samples of a round
+_MAX_VALUE, _MAX_SAMPLES = 1e30, 1e15
 _DIGEST = hashlib.sha256().digest_size
 
 Form = Literal["float32", "bfloat16", "sparse", "masked"]
@@ -95,8 +99,8 @@ def unpack(data: bytes) -> tuple[Header, bytes]:
     if length > MAX_HEADER or start + length + _DIGEST > len(data):
         raise PayloadRefused("damaged", f"a header of {length} bytes")
     try:
-        header = Header(**_checked(json.loads(data[start : start + length])))
-    except (TypeError, ValueError) as error:
+        header = Header(**_checked(parse_json(data[start : start + length])))
+    except (TypeError, ValueError, LookupError, OverflowError) as error:
         raise PayloadRefused("damaged", f"the header cannot be read: {error}") from None
     body = data[start + length : -_DIGEST]
     if len(body) != header.body_bytes:
@@ -107,6 +111,8 @@ def unpack(data: bytes) -> tuple[Header, bytes]:
 def _checked(found: Any) -> dict[str, Any]:
     """The fields of a header with the types that they must have."""
     types = {name: type(value) for name, value in asdict(Header("", 0, "", 0, "float32")).items()}
+    if not isinstance(found, dict):
+        raise ValueError("no object")
     for name, value in found.items():
         wanted = types.get(name)
         if wanted is None or not isinstance(value, (int, float) if wanted is float else wanted):
@@ -115,8 +121,15 @@ def _checked(found: Any) -> dict[str, Any]:
         raise ValueError(f"form={found['form']!r}, size={found['size']}")
     if found["form"] == "sparse" and not 1 <= found["k"] <= found["chunk"] <= 1 << 20:
         raise ValueError(f"k={found['k']}, chunk={found['chunk']}")
-    if not (np.isfinite(found["samples"]) and found["samples"] > 0 and np.isfinite(found["norm"])):
+    if not (0 < found.get("samples", 1) < _MAX_SAMPLES and 0 <= found.get("norm", 0) < math.inf):
         raise ValueError(f"samples={found['samples']}, norm={found['norm']}")
+    if not all(0 <= found.get(name, 0) < 1 << 31 for name in ("round", "fragment", "attempt", "k", "chunk")):
+        raise ValueError("a number that no update has")
+    report = found.get("report", {})
+    if len(report) > _MAX_REPORT or not all(
+        isinstance(value, int | float) and abs(value) < math.inf for value in report.values()
+    ):
+        raise ValueError("a report of something else than a few finite numbers")
     return dict(found)
 
 
@@ -142,8 +155,17 @@ def vector_of(header: Header, body: bytes) -> Vector:
             found = np.frombuffer(body, "<f4").astype(np.float32)
     except ValueError as error:
         raise PayloadRefused("damaged", str(error)) from None
-    if not np.isfinite(found).all():
-        raise PayloadRefused("damaged", "the update has infinite or NaN values")
+    if not (np.abs(found) < _MAX_VALUE).all():
+        raise PayloadRefused("damaged", f"the update has infinite or NaN values, or some beyond {_MAX_VALUE:g}")
+    return found
+
+
+def checked_vector(header: Header, body: bytes) -> Vector:
+    """The same, whose norm is the one that the header says: clipping goes by that. Raises ``PayloadRefused``: ``damaged``."""
+    found = vector_of(header, body)
+    norm = float(np.linalg.norm(found.astype(np.float64)))
+    if abs(norm - header.norm) > 1e-3 * norm:
+        raise PayloadRefused("damaged", f"the norm of the update is {norm:.6g}, its header says {header.norm:.6g}")
     return found
 
 

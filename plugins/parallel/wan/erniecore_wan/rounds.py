@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, get_args
 
 import numpy as np
 
 from erniecore_wan.arrays import AnyArray, Vector, Words
 from erniecore_wan.masks import Roster, from_fixed
-from erniecore_wan.outer import Outer, outer_step
+from erniecore_wan.outer import Name, Outer, outer_step
 from erniecore_wan.rules import weighted_mean
 
 #: keys of the terms that say which model it is; the others are settings
@@ -52,6 +53,20 @@ class Terms:
     @property
     def outer(self) -> Outer:
         return Outer(**self.values["outer"])
+
+    def checked(self) -> Terms:
+        """The same terms, of which rounds can be closed. Raises ``ValueError``, ``TypeError`` or ``LookupError``."""
+        sizes, numbers = self.sizes, {key: float(self.values[key]) for key in ("clip", "overhead", "cap", "k", "chunk")}
+        if not 1 <= len(sizes) <= 1024 or not all(0 < size < 1 << 40 for size in sizes):
+            raise ValueError("impossible sizes of fragments")
+        outer = [float(value) for name, value in asdict(self.outer).items() if name != "name"]
+        if self.outer.name not in get_args(Name) or not all(
+            0 <= number < math.inf for number in [*numbers.values(), *outer]
+        ):
+            raise ValueError("an outer optimizer or numbers that no run has")
+        if not (0 < numbers["overhead"] < 1 and numbers["cap"] >= 1):
+            raise ValueError("overhead and cap that no run has")
+        return self
 
     def differences(self, other: Terms) -> dict[str, tuple[Any, Any]]:
         """Key -> (here, there) where they differ; keys of the model first."""
@@ -103,7 +118,7 @@ class Result:
 
 
 def result_from(values: Mapping[str, Any]) -> Result:
-    """A result from its JSON."""
+    """A result from its JSON. Raises ``ValueError``, ``TypeError`` or ``LookupError``."""
     members = tuple(Member(**member) for member in values["members"])
     return Result(**{**values, "members": members})
 

@@ -31,6 +31,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
+from erniecore_system.files import parse_json
 
 from erniecore.api import EnvironmentFault
 from erniecore_wan import keys
@@ -131,7 +132,10 @@ class CoordinatorServer(ThreadingHTTPServer):
         """Close rounds whose time is over, for as long as the process lives; for a thread of its own."""
         while True:
             time.sleep(seconds)
-            self.coordinator.advance()
+            try:
+                self.coordinator.advance()
+            except Exception as error:
+                self.refusals.add("coordinator", "error", f"{type(error).__name__}: {error}")
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -182,7 +186,8 @@ class _Handler(BaseHTTPRequestHandler):
         except PayloadRefused as error:
             self.server.refusals.add(self.site, error.kind, str(error))
             self._reply(413 if error.kind == "too-large" else 403, {"kind": error.kind, "message": str(error)})
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, LookupError, TypeError, OverflowError) as error:
+            self.close_connection = True  # nobody knows where the next request begins
             self.server.refusals.add(self.site, "damaged", f"{verb} {url.path[:80]}: {type(error).__name__}: {error}")
             self._reply(400, {"kind": "damaged", "message": str(error)})
 
@@ -241,11 +246,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     # ---- requests
     def _join(self, body: bytes) -> None:
-        terms = Terms(dict(json.loads(body)["terms"]))
-        sizes = terms.sizes
-        if not 1 <= len(sizes) <= 1024 or not all(0 < size < 1 << 40 for size in sizes):
-            raise PayloadRefused("wrong-settings", "impossible sizes of fragments")
-        _ = terms.outer, float(terms.values["clip"])
+        terms = Terms(dict(parse_json(body)["terms"])).checked()
         self._reply(200, self.server.coordinator.join(self.site, terms))
 
     def _assembled(self, what: str, body: bytes, highest: int) -> bytes | None:

@@ -22,7 +22,17 @@ from erniecore_wan.fragments import Fragment, digest_of, fragments_of, vector_di
 from erniecore_wan.keys import shared_secrets
 from erniecore_wan.memory import Memory, MemoryFiles, Sent
 from erniecore_wan.outer import mixed
-from erniecore_wan.payload import Form, Header, PayloadRefused, dense_body, pack, unpack, vector_of, words_of
+from erniecore_wan.payload import (
+    ELEMENT_BYTES,
+    Form,
+    Header,
+    PayloadRefused,
+    dense_body,
+    pack,
+    unpack,
+    vector_of,
+    words_of,
+)
 from erniecore_wan.rounds import Result, Terms, merge, merge_sum
 from erniecore_wan.sparse import with_feedback
 from erniecore_wan.store import read_anchor
@@ -345,7 +355,11 @@ class SiteRounds:
         if plan is None:
             return
         before = memory.interval, memory.form, memory.k
-        memory.interval, memory.form, memory.k = int(plan["interval"]), str(plan["form"]), int(plan["k"]) or memory.k
+        interval, form, k = int(plan["interval"]), str(plan["form"]), int(plan["k"]) or memory.k
+        if interval < 1 or form not in (*ELEMENT_BYTES, "sparse") or not 0 <= k <= self._terms.values["chunk"]:
+            found = f"interval {interval}, form {form}, k {k}"
+            raise EnvironmentFault("the coordinator plans what cannot be", where=f"round {result.round}", found=found)
+        memory.interval, memory.form, memory.k = interval, form, k
         if (memory.interval, memory.form, memory.k) != before:
             run.emit("wan_plan", site=self._name, step=step, **plan)
 

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 from erniecore_system.durable import replace_file
+from erniecore_system.files import read_json, read_object
 
 from erniecore.api import CheckpointError
 from erniecore.api.tensors import open_tensors, translated, write_safetensors
@@ -29,6 +30,7 @@ from erniecore_wan.arrays import AnyArray, Vector
 from erniecore_wan.rounds import Result, result_from
 
 STATE, EVENTS = "state.json", "events.jsonl"
+_FIX = "name another directory; the sites then begin a new run among themselves"
 
 
 class Store:
@@ -42,15 +44,14 @@ class Store:
     def state(self) -> dict[str, Any] | None:
         """What the last :meth:`commit` wrote; ``None`` before the first."""
         path = self.directory / STATE
-        if not path.is_file():
+        if not path.exists():
             return None
-        try:
-            found: dict[str, Any] = json.loads(path.read_bytes())
-        except ValueError as error:
-            raise CheckpointError(
-                "the state of the coordinator cannot be read", where=str(path), found=str(error)
-            ) from None
-        return found
+        return read_object(path, CheckpointError, fix=_FIX)
+
+    def damaged(self, found: str) -> CheckpointError:
+        """The error for a state that is none."""
+        where = str(self.directory / STATE)
+        return CheckpointError("the state of the coordinator cannot be read", where=where, found=found, fix=_FIX)
 
     def commit(self, state: Mapping[str, Any]) -> None:
         """From here on this is the state; anchors and rounds that nobody needs any more are removed."""
@@ -103,7 +104,7 @@ class Store:
     def result(self, round_: int) -> Result | None:
         """A closed round, if it is still there."""
         path = self._round(round_) / "result.json"
-        return result_from(json.loads(path.read_bytes())) if path.is_file() else None
+        return result_from(read_json(path)) if path.is_file() else None
 
     def emit(self, event: str, **fields: object) -> None:
         """One line of ``events.jsonl``."""
@@ -118,4 +119,8 @@ class Store:
 def read_anchor(path: Path) -> tuple[Vector, dict[str, AnyArray]]:
     """Anchor float32 [n] and state of the outer optimizer of a file. Raises ``CheckpointError`` for a damaged one."""
     arrays = {name: np.array(tensor.load()) for name, tensor in open_tensors(path).items()}
-    return arrays.pop("anchor"), arrays
+    anchor = arrays.pop("anchor", None)
+    if anchor is None or not np.isfinite(anchor).all():
+        found = ", ".join(sorted(arrays)[:5])
+        raise CheckpointError("this file has no anchor, or one of no finite numbers", where=str(path), found=found)
+    return anchor, arrays
