@@ -3,22 +3,6 @@
 #pragma once
 #include "common.h"
 
-#if defined(__AVX512F__)
-constexpr int W = 16;
-#elif defined(__AVX2__)
-constexpr int W = 8;
-#else
-constexpr int W = 4;
-#endif
-// One register of floats, and the same in memory at any address.
-typedef float vec __attribute__((vector_size(W * 4)));
-typedef int32_t ivec __attribute__((vector_size(W * 4)));
-typedef float vec_at __attribute__((vector_size(W * 4), aligned(4), may_alias));
-
-static inline vec get(const float* p) { return *reinterpret_cast<const vec_at*>(p); }
-static inline void put(float* p, vec v) { *reinterpret_cast<vec_at*>(p) = v; }
-static inline vec all(float x) { return x - vec{}; }
-
 // C[M, N] = or += A[M, depth] B[depth, N], N in registers. A may have any strides: its elements are broadcast.
 template <int M, int N>
 static inline void tile(const float* a, i64 a_m, i64 a_k, const float* b, i64 b_k, float* c, i64 c_m, i64 depth, bool add) {

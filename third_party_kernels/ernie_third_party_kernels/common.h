@@ -13,11 +13,64 @@ typedef int64_t i64;
 __attribute__((used)) static const char ernie_sources[] = ERNIE_SOURCES;
 #endif
 
+#if defined(__AVX512F__)
+constexpr int W = 16;
+#elif defined(__AVX2__)
+constexpr int W = 8;
+#else
+constexpr int W = 4;
+#endif
+// One register of floats, and the same in memory at any address.
+typedef float vec __attribute__((vector_size(W * 4)));
+typedef int32_t ivec __attribute__((vector_size(W * 4)));
+typedef float vec_at __attribute__((vector_size(W * 4), aligned(4), may_alias));
+
+static inline vec get(const float* p) { return *reinterpret_cast<const vec_at*>(p); }
+static inline void put(float* p, vec v) { *reinterpret_cast<vec_at*>(p) = v; }
+static inline vec all(float x) { return x - vec{}; }
+
 // 16 floats: one register of AVX-512, two of AVX2, four of SSE or NEON.
+#if defined(__AVX512F__)
 typedef float wide __attribute__((vector_size(64), aligned(4), may_alias));
 
 static inline wide load(const float* p) { return *reinterpret_cast<const wide*>(p); }
 static inline void store(float* p, wide v) { *reinterpret_cast<wide*>(p) = v; }
+#else
+// Not one vector: GCC takes vectors wider than a register through memory and the registers of integers, ten times as slow.
+struct wide {
+    static constexpr int PARTS = 16 / W;
+    vec part[PARTS];
+};
+
+template <class Part>
+static inline wide by_parts(const Part& part) {
+    wide v;
+#pragma GCC unroll 4
+    for (int i = 0; i < wide::PARTS; ++i) v.part[i] = part(i);
+    return v;
+}
+static inline wide load(const float* p) {
+    return by_parts([p](int i) { return get(p + i * W); });
+}
+static inline void store(float* p, const wide& v) {
+#pragma GCC unroll 4
+    for (int i = 0; i < wide::PARTS; ++i) put(p + i * W, v.part[i]);
+}
+static inline wide operator+(const wide& a, const wide& b) {
+    return by_parts([&](int i) { return a.part[i] + b.part[i]; });
+}
+static inline wide operator-(const wide& a, const wide& b) {
+    return by_parts([&](int i) { return a.part[i] - b.part[i]; });
+}
+static inline wide operator*(const wide& a, const wide& b) {
+    return by_parts([&](int i) { return a.part[i] * b.part[i]; });
+}
+static inline wide operator*(float a, const wide& b) {
+    return by_parts([&](int i) { return a * b.part[i]; });
+}
+static inline wide& operator+=(wide& a, const wide& b) { return a = a + b; }
+static inline wide& operator*=(wide& a, float b) { return a = b * a; }
+#endif
 
 // work(0) .. work(items - 1), handed out one by one: a thread that is held up holds up no other. Not schedule(dynamic), whose
 // entry points newer compilers expect in libraries newer than the OpenMP that Paddle brings.
@@ -33,7 +86,7 @@ static inline void share_out(i64 items, int threads, const Work& work) {
 }
 
 // Sum of all 16, by halves.
-static inline float sum_of(wide v) {
+static inline float sum_of(const wide& v) {
     typedef float eight __attribute__((vector_size(32)));
     typedef float four __attribute__((vector_size(16)));
     eight e[2];

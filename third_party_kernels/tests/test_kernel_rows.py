@@ -1,17 +1,19 @@
 """Many rows with packed weights, forward and back, against numpy in float64: tails of everything, groups, stacks of experts;
-the bound of rows that are split in two int8 parts; rows beside a row and threads change no bit."""
+the bound of rows that are rounded to whole numbers; rows beside a row and threads change no bit."""
 
 import numpy as np
 import paddle  # noqa: TID253
 import pytest
 from ernie_third_party_kernels import library
 from ernie_third_party_kernels.packed_rows.matmul import splits
+from ernie_third_party_kernels.packed_weights import reference
+from erniecore_ops.functions import QuantizedMatrix
 
 #: (rows, inputs, outputs, group)
 SHAPES = [(65, 1, 1, 0), (66, 64, 33, 0), (131, 130, 261, 0), (70, 50, 70, 24), (197, 300, 67, 32), (75, 270, 35, 128)]
 
 
-#: a value of a row that is split in two parts is off by at most so much of the largest one
+#: a value of a row that is rounded to a whole number is off by at most so much of the largest one of its block
 SPLIT = 1 / 65278
 
 
@@ -103,6 +105,41 @@ def test_which_products_are_made_in_whole_numbers():
         ]
         assert [splits(best, quant_dtype, group, back=True) for group in (0, 64, 24, 6)] == [there, there, False, False]
     assert not splits(best, "nf4", 0, back=False)
+
+
+@pytest.mark.skipif("avx2" not in library.usable(library.processor_flags()), reason="no AVX2")
+def test_which_products_are_made_in_whole_numbers_of_16_bits():
+    found = library.load("avx2")
+    for quant_dtype in ("int8", "int4"):
+        assert [splits(found, quant_dtype, group, back=False) for group in (0, 64, 24, 6)] == [True, True, True, False]
+        assert [splits(found, quant_dtype, group, back=True) for group in (0, 64, 24, 6)] == [True, True, False, False]
+    assert not splits(found, "nf4", 0, back=False)
+    # what 32 bits hold
+    assert [splits(found, "int8", group, back=False) for group in (512, 1024)] == [True, False]
+    assert [splits(found, "int4", group, back=False) for group in (1024, 2048)] == [True, False]
+
+
+@pytest.mark.parametrize(("quant_dtype", "group"), [("int8", 0), ("int8", 512), ("int4", 0), ("int4", 1024)])
+def test_sums_of_the_largest_values_do_not_overflow(kernels, tensor, quant_dtype, group):
+    inputs = 2048
+    qweight = np.full((4 if quant_dtype == "int8" else 2, inputs), -128 if quant_dtype == "int8" else -120, np.int8)
+    scales = np.ones([4, inputs // group] if group else [4], np.float32)
+    weight = QuantizedMatrix(paddle.to_tensor(qweight), paddle.to_tensor(scales), quant_dtype, group, 4)
+    w = reference.dequantize(qweight, scales.astype(np.float64), quant_dtype, group, 4)
+    assert w.min() == (-128 if quant_dtype == "int8" else -8)
+    for x in (np.ones((70, inputs)), -np.ones((70, inputs))):
+        found = kernels["quantized_matmul"].run(tensor(x), weight).numpy()
+        np.testing.assert_allclose(found, x @ w.T, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [15, 16, 17, 63, 64, 65])
+@pytest.mark.parametrize("quant_dtype", ["int8", "int4", "nf4"])
+def test_numbers_of_rows_at_which_the_way_changes(kernels, tensor, rng, packed, quant_dtype, rows):
+    weight, w = packed(quant_dtype, 96, 50, 0)
+    x = rng.standard_normal((rows, 96)).astype(np.float32)
+    error = np.abs(kernels["quantized_matmul"].run(tensor(x), weight).numpy() - x @ w.T)
+    bound = SPLIT * np.abs(x).max(axis=1, keepdims=True) * np.abs(w).sum(axis=1) + 2e-6 * (np.abs(x) @ np.abs(w.T))
+    assert (error <= bound).all()
 
 
 def test_refused(kernels, tensor, rng, packed):

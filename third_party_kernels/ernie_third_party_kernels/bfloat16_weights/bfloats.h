@@ -2,11 +2,18 @@
 #pragma once
 #include "../packed_weights/codes.h"
 
-typedef uint16_t halves_at __attribute__((vector_size(32), aligned(2), may_alias));
-typedef uint32_t words_of __attribute__((vector_size(64)));
+typedef uint16_t half_at __attribute__((vector_size(W * 2), aligned(2), may_alias));
+typedef uint32_t uvec __attribute__((vector_size(W * 4)));
 
+static inline vec get(const uint16_t* p) {
+    return reinterpret_cast<vec>(__builtin_convertvector(*reinterpret_cast<const half_at*>(p), uvec) << 16);
+}
 static inline wide widened(const uint16_t* p) {
-    return reinterpret_cast<wide>(__builtin_convertvector(*reinterpret_cast<const halves_at*>(p), words_of) << 16);
+#if defined(__AVX512F__)
+    return reinterpret_cast<wide>(get(p));
+#else
+    return by_parts([p](int i) { return get(p + i * W); });
+#endif
 }
 static inline float widened_one(uint16_t half) {
     const uint32_t bits = static_cast<uint32_t>(half) << 16;

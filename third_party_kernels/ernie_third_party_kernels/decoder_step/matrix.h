@@ -12,12 +12,6 @@ constexpr int DEPTH = 16;
 // Rows of x beyond which a matrix is passed over by columns: it is then read from the cache more often than from memory.
 constexpr i64 MANY = 16;
 
-// bfloat16 is the upper half of float32.
-typedef uint16_t half_at __attribute__((vector_size(W * 2), aligned(2), may_alias));
-typedef uint32_t uvec __attribute__((vector_size(W * 4)));
-static inline vec get(const uint16_t* p) {
-    return reinterpret_cast<vec>(__builtin_convertvector(*reinterpret_cast<const half_at*>(p), uvec) << 16);
-}
 static inline float number(float x) { return x; }
 static inline float number(uint16_t x) { return widened_one(x); }
 

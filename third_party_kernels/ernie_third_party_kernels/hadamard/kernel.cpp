@@ -11,6 +11,7 @@ typedef int32_t places __attribute__((vector_size(64)));
                                                   11 ^ h, 12 ^ h, 13 ^ h, 14 ^ h, 15 ^ h})
 #endif
 typedef float whole __attribute__((vector_size(64)));
+typedef float whole_at __attribute__((vector_size(64), aligned(4), may_alias));
 
 // partners that are h apart within 16 values: sum at the lower one, difference at the upper one
 template <int h>
@@ -34,9 +35,8 @@ static inline void transform(const float* x, float* y, i64 n) {
         return;
     }
     for (i64 i = 0; i < n; i += 16) {
-        whole v = (whole)load(x + i);
-        v = step<8>(step<4>(step<2>(step<1>(v))));
-        store(y + i, (wide)v);
+        const whole v = *reinterpret_cast<const whole_at*>(x + i);
+        *reinterpret_cast<whole_at*>(y + i) = step<8>(step<4>(step<2>(step<1>(v))));
     }
     for (i64 h = 16; h < n; h *= 2)
         for (i64 i = 0; i < n; i += 2 * h)

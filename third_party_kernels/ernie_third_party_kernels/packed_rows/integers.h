@@ -5,10 +5,18 @@
 #include "../blocks.h"
 #include "split.h"
 
-#ifdef INTEGERS
 // Columns of a strip, which is stored [quarters, COLUMNS, 4 codes]; rows of a tile: 24 sums of 32 registers.
 constexpr i64 COLUMNS = 32;
 enum { TALLEST = 6 };
+// Bytes of strips that a thread works with, and rows of parts beside them: both in the second cache.
+constexpr i64 STRIPS = 1 << 19, PARTS = 1 << 18;
+
+// Bytes of a column of a strip.
+static inline i64 column_bytes(i64 depth) { return 4 * quarters(depth); }
+// Whether the processor has the instruction, and codes in groups of so many inputs are divided well.
+static inline bool can_multiply(int, i64 group, bool back) {
+    return __builtin_cpu_supports("avx512vnni") && group <= LONGEST && group % (back ? 32 : 4) == 0;
+}
 
 static inline __mmask64 first_bytes(i64 n) { return n >= 64 ? ~0ull : (n <= 0 ? 0 : (1ull << n) - 1); }
 
@@ -116,24 +124,3 @@ static void tile_of(const Split& x, i64 row, const uint8_t* strip, const float* 
         if (second) _mm512_mask_storeu_ps(to + W, second, sums[m][1]);
     }
 }
-
-// All rows first .. stop of x times a strip; the last ones, fewer than a tile, alone.
-template <int M>
-static void last_rows(const Split& x, i64 row, i64 rows, const uint8_t* strip, const float* factors, i64 factor_step, float* to,
-                      i64 to_step, i64 columns) {
-    if constexpr (M > 0) {
-        if (rows == M)
-            tile_of<M>(x, row, strip, factors, factor_step, to, to_step, columns);
-        else
-            last_rows<M - 1>(x, row, rows, strip, factors, factor_step, to, to_step, columns);
-    }
-}
-
-static void rows_of(const Split& x, i64 first, i64 stop, const uint8_t* strip, const float* factors, i64 factor_step, float* to,
-                    i64 to_step, i64 columns) {
-    i64 r = first;
-    for (; r + TALLEST <= stop; r += TALLEST, to += TALLEST * to_step)
-        tile_of<TALLEST>(x, r, strip, factors, factor_step, to, to_step, columns);
-    last_rows<TALLEST - 1>(x, r, stop - r, strip, factors, factor_step, to, to_step, columns);
-}
-#endif

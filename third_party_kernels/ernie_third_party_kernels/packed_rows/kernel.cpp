@@ -2,22 +2,25 @@
 // NF4. In whole numbers where the processor and the codes allow it, else in float32. The bits depend neither on the threads
 // nor on the rows beside a row.
 #include "floats.h"
+#include "rounded.h"
+#if INTEGERS == 2
 #include "integers.h"
+#elif INTEGERS == 1
+#include "words.h"
+#endif
 
-#ifdef INTEGERS
-// Bytes of strips that a thread works with, and rows of parts beside them: both in the second cache.
-constexpr i64 STRIPS = 1 << 19, PARTS = 1 << 18;
-
+#if INTEGERS
 // Columns of an item of work, and rows that pass over them at a time.
 struct Cut {
     i64 width, tiles, tall;
-    Cut(const Job& j, i64 depth, i64 columns, bool by_group) {
-        width = STRIPS / (4 * quarters(depth)) / COLUMNS * COLUMNS;
+    Cut(const Job& j, const Split& rows, i64 columns, bool by_group) {
+        const i64 depth = rows.depth;
+        width = STRIPS / column_bytes(depth) / COLUMNS * COLUMNS;
         width = width < COLUMNS ? COLUMNS : (width > 4 * COLUMNS ? 4 * COLUMNS : width);
         while (width > COLUMNS && (columns + width - 1) / width * j.parts < 4 * j.threads) width -= COLUMNS;
         if (by_group) width = j.group;
         tiles = (columns + width - 1) / width;
-        tall = PARTS / (8 * quarters(depth)) / TALLEST * TALLEST;
+        tall = PARTS / (4 * rows.step()) / TALLEST * TALLEST;
         tall = tall < TALLEST ? TALLEST : (tall > 16 * TALLEST ? 16 * TALLEST : tall);
     }
 };
@@ -42,6 +45,26 @@ static void split_all(const Job& j, const Split& to, bool back) {
     });
 }
 
+// All rows first .. stop of x times a strip; the last ones, fewer than a tile, alone.
+template <int M>
+static void last_rows(const Split& x, i64 row, i64 rows, const uint8_t* strip, const float* factors, i64 factor_step, float* to,
+                      i64 to_step, i64 columns) {
+    if constexpr (M > 0) {
+        if (rows == M)
+            tile_of<M>(x, row, strip, factors, factor_step, to, to_step, columns);
+        else
+            last_rows<M - 1>(x, row, rows, strip, factors, factor_step, to, to_step, columns);
+    }
+}
+
+static void rows_of(const Split& x, i64 first, i64 stop, const uint8_t* strip, const float* factors, i64 factor_step, float* to,
+                    i64 to_step, i64 columns) {
+    i64 r = first;
+    for (; r + TALLEST <= stop; r += TALLEST, to += TALLEST * to_step)
+        tile_of<TALLEST>(x, r, strip, factors, factor_step, to, to_step, columns);
+    last_rows<TALLEST - 1>(x, r, stop - r, strip, factors, factor_step, to, to_step, columns);
+}
+
 // false: no memory
 template <class Form>
 static bool in_integers(const Job& j, bool back) {
@@ -49,8 +72,8 @@ static bool in_integers(const Job& j, bool back) {
     const i64 depth = back ? j.O : j.I, columns = back ? j.I : j.O, groups = j.groups();
     const bool by_group = back && j.group;  // the scales belong to depth and columns: rows are split for each group
     const i64 block = j.group && !back ? j.group : BLOCK, sizes = back ? 1 : groups;
-    const Cut cut(j, depth, columns, by_group);
-    const i64 strips = (cut.width + COLUMNS - 1) / COLUMNS, strip = quarters(depth) * COLUMNS, beside = sizes * COLUMNS;
+    const Cut cut(j, Split::in(nullptr, 0, depth, block, 0), columns, by_group);
+    const i64 strips = (cut.width + COLUMNS - 1) / COLUMNS, strip = column_bytes(depth) / 4 * COLUMNS, beside = sizes * COLUMNS;
     const i64 own = by_group ? up_to(Split::floats(cut.tall, depth, block), 16) + up_to(depth, 16) : 0;
     const size_t shared = by_group ? 64 : 4 * static_cast<size_t>(up_to(Split::floats(j.rows(), depth, block), 16));
     float* all = static_cast<float*>(std::aligned_alloc(64, shared));
@@ -90,9 +113,8 @@ static bool in_integers(const Job& j, bool back) {
 
 // Whether codes in groups of so many inputs are multiplied in whole numbers.
 static bool takes_integers(int form, i64 group, bool back) {
-#ifdef INTEGERS
-    const bool whole = group == 0 || (group <= LONGEST && group % (back ? 32 : 4) == 0);
-    return form < 2 && whole && __builtin_cpu_supports("avx512vnni");
+#if INTEGERS
+    return form < 2 && can_multiply(form, group, back);
 #else
     (void)form, (void)group, (void)back;
     return false;
@@ -101,7 +123,7 @@ static bool takes_integers(int form, i64 group, bool back) {
 
 template <bool BACK>
 static bool product(int form, const Job& job, bool exact) {
-#ifdef INTEGERS
+#if INTEGERS
     if (!exact && takes_integers(form, job.group, BACK))
         return form == 0 ? in_integers<Bytes>(job, BACK) : in_integers<Nibbles>(job, BACK);
 #endif
@@ -117,5 +139,5 @@ EXPORT int packed_rows(int form, int back, int exact, const int8_t* codes, const
     return (back ? product<true>(form, job, exact) : product<false>(form, job, exact)) ? 0 : 1;
 }
 
-// Whether packed_rows splits the rows of these products in two int8 parts.
+// Whether packed_rows rounds the rows of these products.
 EXPORT int packed_rows_splits(int form, int back, i64 group) { return takes_integers(form, group, back) ? 1 : 0; }

@@ -38,6 +38,6 @@ def matmul_of(library: CDLL, threads: Threads) -> Matmul:
 
 
 def splits(library: CDLL, quant_dtype: str, group: int, *, back: bool) -> bool:
-    """Whether rows are rounded to two int8 parts in products with these weights, on this processor."""
+    """Whether rows are rounded to whole numbers in products with these weights, on this processor."""
     call = function(library, "packed_rows_splits", [COUNT, COUNT, SIZE], COUNT)
     return bool(call(QUANT_DTYPES[quant_dtype], int(back), group))

@@ -1,18 +1,9 @@
 // Rows of floats as sums of two int8 parts, q = 256 high + low with q = round(x / s), for products in whole numbers. Of each
 // block of a row the largest value is 32,639 s, so x is off by at most 1 / 65,278 of it.
 #pragma once
-#include "../packed_weights/codes.h"
-#include <cstdlib>
-
-// Where scales are shared by all inputs, values of a row that share s; blocks are a multiple of four long.
-constexpr i64 BLOCK = 256, LONGEST = 1024;
-constexpr float LEVELS = 32639.0f;  // 127 * 256 + 127
+#include "rounded.h"
 
 static inline i64 quarters(i64 n) { return (n + 3) / 4; }
-
-#if defined(__AVX512F__) && defined(__GNUC__) && !defined(__clang__)
-#define INTEGERS 1
-#endif
 
 // parts [rows, quarters, 2]: four high and four low parts as the bytes of a word each; scales [rows, blocks];
 // offsets [rows, blocks, 2]: the sums of both parts times -offset, for codes that are stored `offset` too large.
@@ -36,7 +27,6 @@ struct Split {
     }
 };
 
-#ifdef INTEGERS
 // Values of a row at k .. k + 16, times `factors` where there are any; zero from `stop` on.
 static inline __m512 some_of(const float* x, const float* factors, i64 k, i64 stop) {
     const __mmask16 mask = stop - k >= 16 ? 0xffff : static_cast<__mmask16>(stop > k ? (1 << (stop - k)) - 1 : 0);
@@ -86,4 +76,3 @@ static void split_row(const Split& to, i64 row, const float* x, const float* fac
         to.offsets[2 * at + 1] = static_cast<int32_t>(-offset * _mm512_mask_reduce_add_epi32(0xaaaa, sums));
     }
 }
-#endif

@@ -57,12 +57,7 @@ static inline void halves(const int8_t* p, wide* low, wide* high) {
     *high = (wide)_mm512_permutexvar_ps(_mm512_srli_epi32(both, 4), table);
 }
 #elif defined(__AVX2__)
-static inline wide joined(__m256 a, __m256 b) {
-    __m256 parts[2] = {a, b};
-    wide v;
-    std::memcpy(&v, parts, sizeof(v));
-    return v;
-}
+static inline wide joined(__m256 a, __m256 b) { return {{reinterpret_cast<vec>(a), reinterpret_cast<vec>(b)}}; }
 static inline __m256i eight_of(const int8_t* p) {
     return _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
 }
