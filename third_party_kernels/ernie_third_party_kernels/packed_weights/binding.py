@@ -3,9 +3,8 @@ attributes are read here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from ctypes import CDLL
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,13 +13,11 @@ from paddle import Tensor  # noqa: TID253
 
 from ernie_third_party_kernels.code_weights import matmul as ccq_matmul
 from ernie_third_party_kernels.library import COUNT, POINTER, SIZE, function
-from ernie_third_party_kernels.packed_rows.matmul import QUANT_DTYPES, Matmul, matmul_of, splits
+from ernie_third_party_kernels.packed_rows.matmul import QUANT_DTYPES, Matmul, matmul_of
 from ernie_third_party_kernels.tensors import Kernel, Threads, cover, parts_of, plain, team
 
 #: Rows, per expert on average, that are multiplied as they are; more are multiplied by panels of the matrix (`packed_rows`).
 FEW_ROWS = 64
-#: The same where panels are multiplied in whole numbers, which is faster from fewer rows on.
-FEW_ROUNDED = 16
 
 
 def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
@@ -52,31 +49,23 @@ def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
         matmul_(*stored, x.data_ptr(), *where, I, O, y.data_ptr(), team(threads, N * I * O))
         return y
 
-    rounds = lru_cache(maxsize=None)(lambda *form: splits(library, *form, back=False))
-
-    def are_few(x: Tensor, weight: Any, parts: int) -> bool:
-        rounded = _is_coded(weight) and rounds(weight.quant_dtype, weight.group)
-        return bool(x.shape[0] <= parts * (FEW_ROUNDED if rounded else FEW_ROWS))
-
-    return {"dequantize": Kernel(dequantize, _stored), **_by_rows(matmul, matmul_of(library, threads), are_few)}
+    return {"dequantize": Kernel(dequantize, _stored), **_by_rows(matmul, matmul_of(library, threads))}
 
 
-def _by_rows(few: Matmul, many: Matmul, are_few: Callable[[Tensor, Any, int], bool]) -> dict[str, Kernel]:
+def _by_rows(few: Matmul, many: Matmul) -> dict[str, Kernel]:
     """Both matmuls and their gradients: ``few`` multiplies rows as they are, ``many`` by panels of the matrix."""
 
     def product(x: Tensor, weight: Any) -> Tensor:
-        return (few if are_few(x, weight, 1) else many)(x, weight, None, _all_rows(x))
+        return (few if x.shape[0] <= FEW_ROWS else many)(x, weight, None, _all_rows(x))
 
     def back(dy: Tensor, weight: Any) -> Tensor:
-        return many(dy, weight, None, _all_rows(dy), back=True, exact=are_few(dy, weight, 1))
+        return many(dy, weight, None, _all_rows(dy), back=True, exact=dy.shape[0] <= FEW_ROWS)
 
     def grouped(x: Tensor, weight: Any, routes: Any) -> Tensor:
-        some = few if are_few(x, weight, len(routes.experts)) else many
-        return some(x, weight, *parts_of(routes.experts))
+        return (few if _are_few(x, routes) else many)(x, weight, *parts_of(routes.experts))
 
     def grouped_back(dy: Tensor, weight: Any, routes: Any) -> Tensor:
-        exact = are_few(dy, weight, len(routes.experts))
-        return many(dy, weight, *parts_of(routes.experts), back=True, exact=exact)
+        return many(dy, weight, *parts_of(routes.experts), back=True, exact=_are_few(dy, routes))
 
     def can_back(dy: Tensor, weight: Any) -> bool:
         return _is_coded(weight) and _can_product(dy, weight, weight.outputs)
@@ -98,6 +87,10 @@ def _all_rows(x: Tensor) -> Any:
     return np.array([0, x.shape[0]], np.int64)
 
 
+def _are_few(x: Tensor, routes: Any) -> bool:
+    return bool(x.shape[0] <= FEW_ROWS * len(routes.experts))
+
+
 def _is_coded(weight: Any) -> bool:
     return weight.quant_dtype in QUANT_DTYPES
 
@@ -108,7 +101,7 @@ def _can_product(x: Tensor, weight: Any, width: int) -> bool:
 
 
 def _can_grouped(x: Tensor, weight: Any, routes: Any, width: int) -> bool:
-    if not x.shape[0] or not (_is_coded(weight) or x.shape[0] <= FEW_ROWS * len(routes.experts)):
+    if not x.shape[0] or not (_is_coded(weight) or _are_few(x, routes)):
         return False
     whole = weight.qweight.ndim == 3 and _fits(x, weight, width)
     return whole and cover(routes.experts, x.shape[0], weight.qweight.shape[0])
