@@ -14,7 +14,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from erniecore_checkpoint.writer import LATEST_NAME
 from erniecore_system.lifeline import GRACE
 
 from erniecore.engine.preparation.rundir import EVENTS_NAME, end_path, holders, locked, rank_lock
@@ -165,6 +164,8 @@ def pause_after(failed: int) -> float:
 
 def newest(out: Path) -> str:
     """The newest checkpoint of a run by name, as its writer left it; it tells whether a start made progress."""
+    from erniecore_checkpoint.writer import LATEST_NAME  # imports numpy, which a launcher does not need
+
     try:
         return (out / "ckpt" / LATEST_NAME).read_text(encoding="utf-8")
     except OSError:

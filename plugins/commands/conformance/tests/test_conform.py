@@ -65,7 +65,7 @@ def test_list_runs_nothing(ernie, monkeypatch):
     ("args", "near"),
     [
         (("modle", "ernie45"), "model"),
-        (("model", "ernie54"), "ernie45"),
+        (("model", "ernie45x"), "ernie45"),
         (("model", "ernie45", "--check", "model_is_casual"), "model_is_causal"),
     ],
 )
