@@ -40,7 +40,7 @@ def ends(imported, box):
     """``ends(data)``: one site sends that, another a good update; the round is closed, and the anchor finite."""
 
     def run(data, **changes):
-        def exchange():
+        def answered():
             agreed = Terms({**terms().values, **changes})
             coordinator = Coordinator(Store(box / "coordinator", keep=4), Life(quorum=1, limit=0.0, start=1))
             for name in ("east", "west"):
@@ -56,7 +56,7 @@ def ends(imported, box):
             json.dumps(coordinator.status(), allow_nan=False)
             return 0
 
-        return guarded(exchange, box=box)
+        return guarded(answered, box=box)
 
     return run
 
