@@ -39,15 +39,6 @@ class InnerRun:
     ranks: ProcessGroup
 
 
-@dataclass(frozen=True)
-class InnerSettings:
-    """What ``ernie_check_settings`` of the strategy sees of the settings."""
-
-    parallel: ParallelConfig
-    callbacks: Any
-    rewards: Any
-
-
 def inner_of(values: Mapping[str, Any]) -> Inner:
     """The strategy that ``parallel.inner`` describes. Raises ``ConfigError`` for settings that it does not have."""
     return _inner_of(json.dumps(values, sort_keys=True))

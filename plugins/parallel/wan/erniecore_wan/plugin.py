@@ -21,7 +21,7 @@ from erniecore.api.parallel import (
 )
 from erniecore.api.planning import LayoutSpace
 from erniecore_wan.config import WanConfig
-from erniecore_wan.inner import InnerRun, InnerSettings
+from erniecore_wan.inner import InnerRun
 
 if TYPE_CHECKING:
     from paddle.nn import Layer
@@ -41,7 +41,7 @@ class WanPlugin(ParallelPlugin):
         config.check()
         inner = config.strategy
         if inner.has("ernie_check_settings"):
-            seen = InnerSettings(inner.config, settings.callbacks, settings.rewards)
+            seen = settings.model_copy(update={"parallel": inner.config})  # the settings as the strategy knows them
             inner.call("ernie_check_settings", settings=seen)
 
     @hookimpl
