@@ -56,11 +56,11 @@ class Launch:
         return RankJob(argv, {REQUEST: json.dumps(request), **files}, self.out, self.ranks_per_node)
 
 
-def with_overrides(job: RankJob, words: Sequence[str], *, resume: bool) -> RankJob:
+def with_overrides(job: RankJob, overrides: Sequence[str], *, resume: bool) -> RankJob:
     """The same job with further settings, ``section.key=value``, which come after its own; ``resume``: from the newest
     checkpoint on, whatever the first start was to do. For launchers that change the layout between two starts."""
     request = json.loads(job.environment[REQUEST])
-    request["overrides"] = [*request["overrides"], *words]
+    request["overrides"] = [*request["overrides"], *overrides]
     if resume:
         request["flags"] = {**request["flags"], "resume": "auto"}
     return replace(job, environment={**job.environment, REQUEST: json.dumps(request)})

@@ -25,6 +25,8 @@ from erniecore.types.samples import IGNORE, Batch
 if TYPE_CHECKING:
     from paddle import Tensor
 
+    from erniecore.types.model import Features
+
     #: name -> (sum, weight), see ``LossOutput``
     Metrics = dict[str, tuple[Tensor | float, float]]
 
@@ -60,15 +62,22 @@ class NextTokenObjective(Objective):
         total, metrics = self.main_loss(features.hidden, batch)
         loss = total / (totals["tokens"] or 1.0)
         metrics["loss"] = total.detach(), _num_loss_tokens(batch.labels)
-        for extra in (
+        return LossOutput(loss=self.with_side_losses(loss, features, batch, totals, metrics), metrics=metrics)
+
+    def with_side_losses(
+        self, loss: Tensor, features: Features, batch: Batch, totals: Mapping[str, float], metrics: Metrics
+    ) -> Tensor:
+        """``loss`` with the gradients of multi-token prediction and of what the model asks for by itself, such as balance of
+        experts. Its value stays; theirs are added to ``metrics``."""
+        for side in (
             self._mtp(features.mtp_hidden, batch, totals),
             self._auxiliary(features.auxiliary, batch, totals),
         ):
-            if extra is not None:
-                value, named = extra
+            if side is not None:
+                value, named = side
                 loss = loss + (value - value.detach())
                 metrics.update(named)
-        return LossOutput(loss=loss, metrics=metrics)
+        return loss
 
     def main_loss(self, hidden: Tensor, batch: Batch) -> tuple[Tensor, Metrics]:
         """The sum over the loss tokens of what is reported as the loss, and further metrics; hidden [B, S, H].

@@ -22,14 +22,14 @@ class Order:
     """What one machine is to start.
 
     Attributes:
-        number: of the start, from 1. master: ``host:port`` of the ranks' store. words: settings of the layout.
+        number: of the start, from 1. master: ``host:port`` of the ranks' store. overrides: settings of the layout.
         first: number of this machine's first rank. ranks: on this machine; 0: it waits. world: ranks on all of them.
         nodes: machines with ranks. resume: from the newest checkpoint.
     """
 
     number: int
     master: str
-    words: tuple[str, ...]
+    overrides: tuple[str, ...]
     first: int
     ranks: int
     world: int
@@ -40,7 +40,7 @@ class Order:
     def of(cls, message: Mapping[str, Any]) -> Order:
         """From a message of the first machine. Raises ``TypeError`` for one of another version."""
         fields = {key: value for key, value in message.items() if key != "do"}
-        return cls(**{**fields, "words": tuple(map(str, fields.get("words", ())))})
+        return cls(**{**fields, "overrides": tuple(map(str, fields.get("overrides", ())))})
 
     def message(self) -> dict[str, Any]:
         """The other way round."""
@@ -64,7 +64,7 @@ class OwnRanks(LocalRanks):
     def __init__(self, job: RankJob, order: Order, name: str, host: str, look: Callable[[bool], bool]) -> None:
         interface = os.environ.get("GLOO_SOCKET_IFNAME") or interface_to(host)
         variables = {NODE: name, **({"GLOO_SOCKET_IFNAME": interface} if interface else {})}
-        super().__init__(with_overrides(job, order.words, resume=order.resume), name, variables, without=[SECRET])
+        super().__init__(with_overrides(job, order.overrides, resume=order.resume), name, variables, without=[SECRET])
         self._look = look
 
     def failed_elsewhere(self, failed: bool) -> bool:

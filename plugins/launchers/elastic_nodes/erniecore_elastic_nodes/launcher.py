@@ -275,7 +275,7 @@ class Leading(RunningRanks):
         nodes = sum(count > 0 for count in counts)
         resume = self._number > 1
         return [
-            Order(self._number, master, chosen.words, sum(counts[:i]), count, world, nodes, resume)
+            Order(self._number, master, chosen.overrides, sum(counts[:i]), count, world, nodes, resume)
             for i, count in enumerate(counts)
         ]
 
@@ -289,7 +289,7 @@ class Leading(RunningRanks):
             machines=names,
             ranks=chosen.layout.size,
             layout=chosen.text,
-            settings=[*chosen.words],
+            settings=[*chosen.overrides],
         )
 
     # ---- while ranks run

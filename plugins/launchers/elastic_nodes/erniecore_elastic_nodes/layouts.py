@@ -18,7 +18,7 @@ class Chosen:
     """A layout, and the settings (``section.key=value``) that give it to a run."""
 
     layout: ParallelLayout
-    words: tuple[str, ...]
+    overrides: tuple[str, ...]
 
     @property
     def text(self) -> str:

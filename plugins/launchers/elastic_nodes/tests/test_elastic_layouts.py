@@ -46,7 +46,7 @@ def layouts():
 
 
 def settings(chosen):
-    return dict(word.split("=") for word in chosen.words)
+    return dict(word.split("=") for word in chosen.overrides)
 
 
 def test_fewer_ranks_have_more_micro_batches_of_the_same_step(layouts):

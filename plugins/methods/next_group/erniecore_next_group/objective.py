@@ -90,15 +90,7 @@ class NextGroupObjective(NextTokenObjective):
             loss = loss + codes * (self.config.audio_weight / (totals["codes"] or 1.0))
         share = batch.num_tokens / (totals["seen"] or 1.0)
         metrics["loss"] = loss.detach(), share
-        for extra in (
-            self._mtp(features.mtp_hidden, batch, totals),
-            self._auxiliary(features.auxiliary, batch, totals),
-        ):
-            if extra is not None:
-                value, named = extra
-                loss = loss + (value - value.detach())
-                metrics.update(named)
-        return LossOutput(loss=loss, metrics=metrics)
+        return LossOutput(loss=self.with_side_losses(loss, features, batch, totals, metrics), metrics=metrics)
 
     def _bits(self, hidden: Tensor, batch: Batch, metrics: Metrics) -> Tensor:
         """Weighted sum of -log p over bits."""
