@@ -80,17 +80,20 @@ def make_layer(arch: Ernie5Architecture, config: RouterSection, index: int, *, l
 
 
 class Embedded(nn.Layer):  # type: ignore[misc]
-    """An embedding of codes that are counted from 1; code 0 is no code, and gives zeros."""
+    """An embedding of codes that are counted from 1; code 0 is no code, and gives zeros.
+
+    The parameter is ``embedding``, not ``weight``: quantizers take matrices of that name for those of linear layers.
+    """
 
     def __init__(self, arch: Ernie5Architecture, num_codes: int) -> None:
         super().__init__()
         shape = [num_codes, arch.hidden_size]
-        self.weight = self.create_parameter(shape, attr=normal(arch), dtype=paddle.get_default_dtype())
+        self.embedding = self.create_parameter(shape, attr=normal(arch), dtype=paddle.get_default_dtype())
 
     def forward(self, codes: Tensor) -> Tensor:
         """int64 [...] -> [..., H]."""
-        rows = ops.embedding((codes - 1).clip(min=0, max=self.weight.shape[0] - 1), self.weight)
-        there = (codes > 0) & (codes <= self.weight.shape[0])
+        rows = ops.embedding((codes - 1).clip(min=0, max=self.embedding.shape[0] - 1), self.embedding)
+        there = (codes > 0) & (codes <= self.embedding.shape[0])
         return rows * there.astype(rows.dtype).unsqueeze(-1)
 
 

@@ -32,13 +32,13 @@ class Ernie5StateAdapter(Ernie45MoeStateAdapter):
     def _image(self, rules: Rules) -> Iterator[TensorMap]:
         width, hidden = self.media.image.width, self.media.hidden_size
         yield from rules.linear("image.embed", width, hidden, True)
-        yield rules.same("image.scales.weight", (len(self.media.image.scales) + 1, hidden))
+        yield rules.same("image.scales.embedding", (len(self.media.image.scales) + 1, hidden))
         yield from rules.linear("image.head", hidden, width, True)
 
     def _audio(self, rules: Rules) -> Iterator[TensorMap]:
         count, hidden, levels = self.media.audio.num_codes, self.media.hidden_size, self.media.audio.levels
         for level in range(levels):
-            yield rules.same(f"audio.embed.{level}.weight", (count, hidden))
+            yield rules.same(f"audio.embed.{level}.embedding", (count, hidden))
             if level < levels - 1:
-                yield rules.same(f"audio.enter.{level}.weight", (count, hidden))
+                yield rules.same(f"audio.enter.{level}.embedding", (count, hidden))
             yield from rules.linear(f"audio.heads.{level}", hidden, count + (not level), True)
