@@ -22,6 +22,15 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+def pytest_configure() -> None:
+    """Whichever test imports paddle first: this process computes as runs do, whose variables choose the code of MKL."""
+    from erniecore.builtin.cpu import CpuConfig, plugin
+    from erniecore.engine.launch import apply_environment
+    from erniecore.types.run import Cluster
+
+    apply_environment(plugin.ernie_open_device(CpuConfig(), Cluster()).environment())
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``make test-all`` and ``make test-hostile``."""
     parser.addoption("--all-combinations", action="store_true", help="also run what is marked `combination`")
