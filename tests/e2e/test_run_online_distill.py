@@ -37,6 +37,8 @@ def settings(models, **changes):
         "train__batch_size": 2,
         "train__accumulation": 2,
         "train__max_steps": 6,
+        # above the rounding of gradients: AdamW makes whole steps of what is rounding where they cancel
+        "optimizer__epsilon": 1e-5,
         **changes,
     }
 
@@ -118,8 +120,7 @@ def test_two_processes_train_the_students_of_one(runs, models):
         one, two = (load_file(next((runs.directory / run / "students" / name).glob("*.safetensors")))
                     for run in ("whole", "ranks"))  # fmt: skip
         for key in one:
-            # Adam makes steps of 3e-3 of what is rounding, where gradients cancel
-            np.testing.assert_allclose(two[key], one[key], atol=1e-4, err_msg=f"{name} {key}")
+            np.testing.assert_allclose(two[key], one[key], atol=1e-5, err_msg=f"{name} {key}")
     keys = [k for k in runs.events("step", "whole")[0] if "students/" in k]
     for one, two in zip(runs.events("step", "whole"), runs.events("step", "ranks"), strict=True):
         assert [two[k] for k in keys] == pytest.approx([one[k] for k in keys], rel=1e-4, abs=1e-6)

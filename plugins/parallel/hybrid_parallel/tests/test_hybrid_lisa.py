@@ -16,6 +16,8 @@ LISA = {
     "optimizer__name": "lisa",
     "optimizer__layers": 1,
     "optimizer__period": 2,
+    # above the rounding of gradients: AdamW makes whole steps of what is rounding where they cancel
+    "optimizer__epsilon": 1e-5,
     "train__learning_rate": 1e-3,
     "train__schedule": "constant",
     "checkpoint__export": "false",
