@@ -2,7 +2,6 @@
 limits of memory and disk, and never a file outside of the cache."""
 
 import json
-from importlib import import_module
 
 import pytest
 from hostile_files import JSON_TEXTS, WRONG, assert_refused, shown
@@ -42,8 +41,6 @@ def asks(ernie, clients, box):
         from erniecore.api.installation import free_bytes
 
         fetching.PAUSE = 0.0
-        # else it asks the real hub, of whichever host a name is, for what it then says of this process
-        import_module("huggingface_hub.constants").HF_HUB_DISABLE_TELEMETRY = True
         fetching.RESERVE = parts.RESERVE = free_bytes(box) - (64 << 20)
 
     def ask(answer, *words):

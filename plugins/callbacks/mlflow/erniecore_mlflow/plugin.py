@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from erniecore_curves import CurvesPlugin, Writer
 
@@ -20,6 +21,7 @@ class MLflow(CurvesPlugin):
     Config = Config
     package = "mlflow"
     requirement = "mlflow-skinny"
+    no_reports: ClassVar[Mapping[str, str]] = {"MLFLOW_DISABLE_TELEMETRY": "true"}
     expected_failures = {"callback_closes_its_files": "MLflow keeps its database open until the process ends"}
 
     def open(self, run: RunView, config: Any) -> Writer:

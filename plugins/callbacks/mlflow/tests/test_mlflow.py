@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 from erniecore_mlflow.plugin import plugin
-from logged_sessions import log_session, step
+from logged_sessions import asked_by_a_session, log_session, step
 
 from erniecore.api import EnvironmentFault
 
@@ -45,3 +45,8 @@ def test_a_server_that_is_not_there_is_an_error_with_its_address(tmp_path, monke
     with pytest.raises(EnvironmentFault, match="MLflow could not begin a run") as caught:
         session(tmp_path / "run", tracking_uri="http://127.0.0.1:9")
     assert caught.value.where == "http://127.0.0.1:9"
+
+
+def test_nobody_is_asked_for_anything(tmp_path):
+    """Not even what the library tells its maker about its use."""
+    assert asked_by_a_session("mlflow", tmp_path / "run") == []

@@ -8,7 +8,7 @@ import pytest
 from erniecore_conformance import FakeRun
 from erniecore_swanlab.config import Config
 from erniecore_swanlab.plugin import plugin
-from logged_sessions import log_session, step
+from logged_sessions import asked_by_a_session, log_session, step
 
 from erniecore.api import EnvironmentFault
 
@@ -63,3 +63,8 @@ def test_online_without_an_account_is_an_error_that_says_what_to_do(tmp_path, mo
     with pytest.raises(EnvironmentFault, match="swanlab could not begin an experiment") as caught:
         session(tmp_path / "run", mode="online")
     assert "swanlab login" in caught.value.fix
+
+
+def test_nobody_is_asked_for_anything(tmp_path):
+    """Not even what the library tells its maker about its use."""
+    assert asked_by_a_session("swanlab", tmp_path / "run") == []

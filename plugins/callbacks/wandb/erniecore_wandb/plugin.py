@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from erniecore_curves import CurvesPlugin, Writer
 
@@ -19,6 +20,7 @@ class Wandb(CurvesPlugin):
     summary = "loss, learning rate, speed and evaluation curves for Weights & Biases"
     Config = Config
     package = "wandb"
+    no_reports: ClassVar[Mapping[str, str]] = {"WANDB_ERROR_REPORTING": "false"}
     expected_failures = {
         "callback_keeps_runs_apart": "logs of wandb's own beside its file tell of other runs of the process"
     }

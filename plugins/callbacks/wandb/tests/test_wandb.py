@@ -9,7 +9,7 @@ import pytest
 from erniecore_conformance import FakeRun
 from erniecore_wandb.config import Config
 from erniecore_wandb.plugin import plugin
-from logged_sessions import log_session, step
+from logged_sessions import asked_by_a_session, log_session, step
 
 from erniecore.api import EnvironmentFault
 
@@ -71,3 +71,8 @@ def test_online_without_an_account_is_an_error_that_says_what_to_do(tmp_path, mo
     with pytest.raises(EnvironmentFault, match="wandb could not begin a run") as caught:
         session(tmp_path / "run", mode="online")
     assert "wandb login" in caught.value.fix
+
+
+def test_nobody_is_asked_for_anything(tmp_path):
+    """Not even what the library tells its maker about its use."""
+    assert asked_by_a_session("wandb", tmp_path / "run") == []

@@ -6,6 +6,7 @@ token goes to no host that a name brings along.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -23,6 +24,18 @@ from erniecore_hubs.places import endpoint, own_endpoint
 
 #: what the hub has as ETag of files that are kept by their content
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@contextmanager
+def _unreported(constants: Any) -> Iterator[None]:
+    """Within, the library says nothing of what else runs here, for which it would ask the public hub for a list, whatever host
+    was named. A user who sets its variable decides; for others in this process it stays as it was."""
+    before = constants.HF_HUB_DISABLE_TELEMETRY
+    constants.HF_HUB_DISABLE_TELEMETRY = before or "HF_HUB_DISABLE_TELEMETRY" not in os.environ
+    try:
+        yield
+    finally:
+        constants.HF_HUB_DISABLE_TELEMETRY = before
 
 
 class Client:
@@ -106,7 +119,8 @@ class Client:
         """Errors of the client as ours."""
         errors, where = self._hub.errors, f"{self._name} at {self._endpoint}"
         try:
-            yield
+            with _unreported(self._hub.constants):
+                yield
         except (errors.GatedRepoError, errors.LocalTokenNotFoundError) as error:
             raise self._refused(where) from error
         except errors.RevisionNotFoundError as error:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from asked_hosts import hosts_asked
 
 from erniecore import codes
 from erniecore.cli.app import main
@@ -155,6 +156,15 @@ def test_another_host_by_the_name_gets_no_token(hub, monkeypatch, tmp_path, caps
     capsys.readouterr()
     assert pull("hf:baidu/tiny?endpoint=file:///etc") == Exit.USAGE
     assert "no name on a hub" in capsys.readouterr().out
+
+
+def test_no_other_host_is_asked_than_the_one_that_is_named(hub, tmp_path):
+    """The library would ask the public hub for a list, to say what this process is started by."""
+    hub.add("models", "baidu/tiny", MODEL)
+    caches = {"XDG_CACHE_HOME": str(tmp_path / "new"), "HF_HOME": str(tmp_path / "new-hf"), "HF_ENDPOINT": None}
+    code = "from erniecore.cli.app import main\nassert main(['model', 'pull', sys.argv[1]]) == 0"
+    asked = hosts_asked(code, f"hf:baidu/tiny?endpoint={hub.url}", home=tmp_path, environ=caches)
+    assert set(asked) == {"asked for 127.0.0.1", "connected to 127.0.0.1"}
 
 
 def test_of_several_processes_one_asks(hub):

@@ -4,6 +4,7 @@ library is opened, flushed and closed. Light: a library is imported when a run s
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -77,18 +78,33 @@ def undisturbed() -> Iterator[None]:
             signal.signal(signal.SIGINT, handler)
 
 
+@contextmanager
+def unreported(variables: Mapping[str, str]) -> Iterator[None]:
+    """For the import and the start of a library that would tell its maker that it is used: within, the environment has these
+    variables, unless the user has set them. Afterwards it is what it was."""
+    added = {name: value for name, value in variables.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
+
+
 class CurvesPlugin(Plugin):
     """A callback with a log of curves on the main rank.
 
     Attributes:
         package: what must be importable. requirement: the distribution that has it, where it has another name;
             ``erniecore-NAME`` needs it, or has it in an extra.
+        no_reports: variables of the environment with which the library tells its maker nothing about its use.
     """
 
     kind = "callback"
     Config: ClassVar[type[CurvesConfig]] = CurvesConfig
     package: ClassVar[str]
     requirement: ClassVar[str] = ""
+    no_reports: ClassVar[Mapping[str, str]] = {}
 
     def open(self, run: RunView, config: Any) -> Writer:
         """The log of a run that starts or goes on (``run.step``). May raise ``ModuleNotFoundError`` for the package, and
@@ -102,7 +118,8 @@ class CurvesPlugin(Plugin):
             return
         config = run.settings.callbacks[self.name]
         try:
-            _OPEN.setdefault(run, {})[self.name] = (self.open(run, config), config.every)
+            with unreported(self.no_reports):
+                _OPEN.setdefault(run, {})[self.name] = (self.open(run, config), config.every)
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] != self.package:
                 raise
