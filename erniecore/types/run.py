@@ -46,6 +46,7 @@ class Objective(ABC):
         reward_functions: those of the run; the engine sets them for methods with the capability ``"rewards"``, which
             need at least one.
         generates: whether ``prepare`` lets the model write texts, of other lengths on every rank.
+        batches_of: this rank's batches of any step of training, 1-based, also of one that is to come. The engine sets it.
         all_gather_object: a JSON value of this rank -> those of all ranks; every rank calls it equally often. The engine sets it.
         counts: whether what this rank finds in a batch is found and enters sums over ranks: of ranks with the same rows one
             does, the one that has the model's head. The engine sets it.
@@ -56,6 +57,7 @@ class Objective(ABC):
     loss_chunk: int = 1024
     reward_functions: Sequence[RewardFunction] = ()
     generates: bool = False
+    batches_of: Callable[[int], Sequence[Batch]] = staticmethod(lambda step: [])
     all_gather_object: Callable[[Any], list[Any]] = staticmethod(lambda value: [value])
     counts: bool = True
 
@@ -100,6 +102,11 @@ class Objective(ABC):
 
     def load_state_arrays(self, arrays: Mapping[str, Array]) -> None:
         """Restore the tensors of :meth:`state_tensors` from a checkpoint."""
+
+    @property
+    def carries(self) -> bool:
+        """Whether :meth:`carried` may hold something: a checkpoint has that of one process only."""
+        return self.repeats > 1
 
     def carried(self) -> Mapping[str, Array]:
         """Arrays of any shape that later steps need, e.g. a rollout that is not learned to the end yet; saved in the

@@ -85,6 +85,68 @@ def test_killed_run_continues_bit_for_bit_in_the_middle_of_a_rollout(rl, method,
         assert steps[2]["log_ratio"] > 0
 
 
+#: all of ERNIE 5.0's parts together
+ERNIE5 = {
+    "method__ratio": "sequence",
+    "method__mismatch": "[0.5, 5]",
+    "method__rollout_noise": 0.1,
+    "method__hint_probability": 0.8,
+    "method__hint_decay": 0.5,
+    "method__pass_rate_samples": 2,
+    "method__curriculum": "[[1, 0.0], [5, 0.1]]",
+    "method__positives_reduction": 0.5,
+    "method__positives_entropy": 9,
+    "method__positives_accuracy": 0.3,
+    "method__solved_at": 0.5,
+}
+
+
+@pytest.mark.slow
+def test_killed_run_continues_with_its_pool_and_its_pass_rates(rl):
+    more = {
+        **ERNIE5,
+        "method__rollout_pool": 3,
+        "method__max_new_tokens": 12,
+        "method__updates_per_rollout": 2,
+        "train__max_steps": 8,
+        "checkpoint__every": 1,
+    }
+    rl.complete("whole", **more)
+    rl.kill_at(5, "killed", **more)
+    rl.complete("killed", **more)
+    assert rl.curve("killed") == rl.curve("whole")
+    assert rl.tensors(8, "killed") == rl.tensors(8, "whole")
+    (begin,) = rl.events("begin", "whole")
+    assert begin["kind"] == "pass-rates"
+    assert 0 < begin["mean"] < 1
+    assert len(rl.events("begin", "killed")) == 1  # the initial weights are gone
+    rollouts = [step for step in rl.events("step", "whole") if "reward" in step]
+    assert rollouts[0]["begun_earlier"] == 0
+    assert max(step["begun_earlier"] for step in rollouts) > 0
+    assert rollouts[0]["hinted"] > 0
+    assert rollouts[-1]["sampling_gap"] > 1e-3
+
+
+@pytest.mark.multiproc
+def test_two_processes_learn_as_one_does(rl):
+    more = {**ERNIE5, "train__max_steps": 3, "data__packing": "none"}
+    rl.complete("one", **more, train__accumulation=2)
+    rl.complete("two", **more, train__accumulation=1, parallel__name="hybrid", parallel__data=2)
+    one, two = ([step["loss"] for step in rl.events("step", out)] for out in ("one", "two"))
+    assert two == pytest.approx(one, abs=1e-5)
+    assert [s["reward"] for s in rl.events("step", "two")] == pytest.approx(
+        [s["reward"] for s in rl.events("step", "one")]
+    )
+
+
+@pytest.mark.multiproc
+def test_a_pool_is_of_one_process(rl):
+    process = rl.start("two", warm=True, method__rollout_pool=2, parallel__name="hybrid", parallel__data=2)
+    _, errors = process.communicate()
+    assert process.returncode == 2
+    assert "which only one process can" in errors
+
+
 def test_repeated_updates_add_steps_to_an_epoch(rl):
     rl.run(method__updates_per_rollout=2, train__max_steps=None, train__epochs=0.1, data__packing="none")
     assert rl.events("run_start")[0]["total_steps"] == 2 * 5  # 90 rows, 2 per step, a tenth of them

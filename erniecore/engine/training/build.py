@@ -230,7 +230,7 @@ def build_objective(context: RunContext, policy: Any, tokenizer: Tokenizer, rank
     if any(CallbackCapability.COMPUTES in plugin.capabilities for plugin in context.plugins.get("callback", ())):
         objective.generates = True
     objective.all_gather_object, objective.counts = ranks.all_gather_object, ranks.counts
-    if ranks.size > 1 and objective.repeats > 1:
+    if ranks.size > 1 and objective.carries:
         # what is carried from step to step differs by rank, and a checkpoint would hold rank 0's alone
         message = f"{context.names['method']} keeps rows from step to step here, which only one process can"
         raise ConfigError.at("parallel", message)

@@ -152,6 +152,7 @@ class Trainer:
         """All steps that are left."""
         state = self.state
         state.model.train()
+        state.objective.batches_of = self.batches
         with self.watchdog.paused():
             self._begin()
         self._catch_up()

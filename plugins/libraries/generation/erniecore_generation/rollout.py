@@ -50,11 +50,12 @@ def roll_out(
     prompts: Sequence[Sequence[int]],
     *,
     sampling: Sampling,
-    max_new_tokens: int,
+    max_new_tokens: int | Sequence[int],
     copies: int = 1,
     streams: Sequence[int] | None = None,
     batch_size: int = 0,
     media: Sequence[PromptMedia | None] = (),
+    until: int = 0,
 ) -> list[Rollout]:
     """Complete every prompt ``copies`` times; completions of one prompt are adjacent, in the order of the prompts.
 
@@ -62,9 +63,11 @@ def roll_out(
         model: a ``CausalLM``, used in evaluation mode; its mode is restored.
         sampling: sampling parameters. Its ``seed`` and a completion's random stream determine the completion, whatever
             else is in the batch.
+        max_new_tokens: of every completion, or one number per prompt.
         streams: random stream of each completion, len(prompts) * copies; default: its index.
         batch_size: completions decoded together, at least those of one prompt; as some end, others begin. 0: all at once.
         media: what images add to each prompt; empty: no prompt has any.
+        until: stop when the first so many completions have ended, and return the others as far as they are; 0: when all have.
 
     Raises:
         UsageError: a prompt that is empty or leaves no room. NumericsError: logits that are not finite.
@@ -82,11 +85,14 @@ def roll_out(
         media=media,
     )
     R, temperature = len(prompts) * copies, 1.0 if sampling.greedy else sampling.temperature
-    log_probs, entropies = np.zeros((R, max_new_tokens)), np.zeros((R, max_new_tokens))
+    width = int(np.max(max_new_tokens, initial=0))
+    log_probs, entropies = np.zeros((R, width)), np.zeros((R, width))
     with evaluating(model):
         for chosen in pool.run():
             at = chosen.rows, pool.counts[chosen.rows] - 1
             log_probs[at], entropies[at] = measured(chosen.logits, chosen.tokens, temperature)
+            if until and not any(row.live for row in pool.rows[:until]):
+                break
     return [
         Rollout(pool.completion_ids(row), log_probs[row, :n], entropies[row, :n], bool(pool.stopped[row]))
         for row, n in enumerate(pool.counts.tolist())

@@ -42,6 +42,25 @@ def leave_one_out(rewards_PG: Floats) -> Floats:
     return scaled
 
 
+def positive_weights(
+    advantages_G: Floats,
+    entropies_G: Floats,
+    accuracy: float,
+    *,
+    reduction: float,
+    entropy: float,
+    accuracy_above: float,
+) -> Floats:
+    """1 - M, the weight [G] of each completion of a prompt: M is ``reduction`` for a completion that is better than the others
+    (A > 0), whose mean entropy per token (nats) is below ``entropy``, and whose prompt is answered right more often than
+    ``accuracy_above``; else 0.
+
+    ERNIE 5.0 (arXiv:2602.04705): what is learned well already is not to take entropy further down.
+    """
+    learned_well = (advantages_G > 0) & (entropies_G < entropy) & (accuracy > accuracy_above)
+    return np.where(learned_well, 1 - reduction, 1.0)
+
+
 #: ``method.scale_rewards`` -> advantages of rewards [P, G]
 ADVANTAGES: Mapping[str, Callable[[Floats], Floats]] = {"std": standardized, "none": centered}
 

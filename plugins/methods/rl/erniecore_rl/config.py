@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import field_validator
+from pydantic import field_validator, model_validator
 
 from erniecore.api import Field
 from erniecore.api.method import MethodConfig, ReferenceUse
@@ -36,6 +36,53 @@ class RolloutConfig(MethodConfig):
     rollout_batch_size: int = Field(
         0, ge=0, description="Completions that are decoded together, in whole groups; 0: all of a step."
     )
+    rollout_pool: int = Field(
+        1,
+        ge=1,
+        description="Steps whose prompts are decoded together. A step ends its rollouts when the last completion of its own "
+        "prompts has ended; those of the following steps go on in the next step (ERNIE 5.0: unbiased replay buffer). 1: each "
+        "step decodes its own prompts alone.",
+    )
+    rollout_mantissa: int = Field(
+        0,
+        ge=0,
+        le=22,
+        description="Roll out with weights rounded to this many mantissa bits (7: as bfloat16, 3: as FP8 E4M3), to try what a "
+        "sampler of low precision does; learning and evaluation use the weights as they are. 0: not rounded.",
+    )
+    rollout_noise: float = Field(
+        0.0,
+        ge=0,
+        description="Roll out with weights that have Gaussian noise of this share of a matrix's root mean square, another noise "
+        "in every rollout, to try what a mismatch of sampler and learner does. 0: none.",
+    )
+    hint_probability: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Probability at the beginning that a prompt is asked with a hint, the first part of its reference answer, "
+        "which is given and not learned (ERNIE 5.0). In step t it is this times exp(-hint_decay (t - 1) max(pass rate, "
+        "hint_floor)), with the share of right completions that the initial model had, measured before the first step. 0: no "
+        "hints.",
+    )
+    hint_decay: float = Field(0.01, ge=0, description="How fast hints become rarer.")
+    hint_floor: float = Field(
+        0.05,
+        ge=0,
+        le=1,
+        description="Least pass rate that counts in this; 0: prompts that were never solved keep their hints.",
+    )
+    hint_share: float = Field(0.5, gt=0, lt=1, description="Share of the reference answer that a hint shows.")
+    curriculum: tuple[tuple[int, float], ...] = Field(
+        (),
+        description="Stages of easy prompts first: [[step, pass rate], …]. From each step on, prompts that the initial model "
+        "solved more rarely are left out of their batch. Empty: all prompts from the beginning.",
+    )
+    pass_rate_samples: int = Field(
+        8,
+        ge=1,
+        description="Completions of every prompt before the first step, where hints or a curriculum need pass rates.",
+    )
     learn_batch_size: int = Field(
         16, ge=1, description="Completions per micro-batch of an update; affects memory, not the result."
     )
@@ -45,8 +92,22 @@ class RolloutConfig(MethodConfig):
         description="Optimizer steps per rollout. With 1, the importance ratio is 1 and nothing is clipped.",
     )
     solved_at: float = Field(
-        1.0, description="Completions with at least this reward count as solved in the metric `solved`."
+        1.0,
+        description="Completions with at least this reward count as solved: in the metric `solved`, and in pass rates.",
     )
+
+    @field_validator("curriculum")
+    @classmethod
+    def _stages(cls, value: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], ...]:
+        steps = [step for step, _ in value]
+        if steps != sorted(set(steps)) or not all(step >= 1 and 0 <= rate <= 1 for step, rate in value):
+            raise ValueError("give pairs of a step, from 1 and ascending, and a pass rate from 0 to 1")
+        return value
+
+    @property
+    def needs_pass_rates(self) -> bool:
+        """Whether the initial model completes every prompt before the first step."""
+        return self.hint_probability > 0 or bool(self.curriculum)
 
 
 class GrpoConfig(RolloutConfig):
@@ -81,6 +142,16 @@ class GrpoConfig(RolloutConfig):
         description="Groups whose rewards are all equal have no gradient. `keep`: they count in the denominators. `drop`: they "
         "do not, which saves their forward passes.",
     )
+    positives_reduction: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Completions that are better than the others lose this share of their weight where the prompt is learned "
+        "well already: mean entropy below `positives_entropy`, and more than `positives_accuracy` of its completions solved "
+        "(ERNIE 5.0). 0: off.",
+    )
+    positives_entropy: float = Field(0.3, gt=0, description="Nats per token.")
+    positives_accuracy: float = Field(0.75, ge=0, lt=1, description="Share of the group's completions that are solved.")
     mask_truncated: bool = Field(
         False,
         description="Exclude truncated completions from the loss; their rewards still count in the group (overlong "
@@ -115,6 +186,14 @@ class UpoConfig(GrpoConfig):
     pair_weight: float = Field(0.5, ge=0, description="Weight of the DPO term; lambda. 0: GRPO.")
     beta: float = Field(0.1, gt=0, description="Beta of the DPO term; larger values stay closer to the initial model.")
     label_smoothing: float = Field(0.0, ge=0, lt=0.5, description="Assumed fraction of pairs with swapped labels.")
+
+    @model_validator(mode="after")
+    def _no_hints_beside_given_pairs(self) -> UpoConfig:
+        if self.pairs == "offline" and self.hint_probability:
+            raise ValueError(
+                "pairs of the data answer the prompt without a hint: set pairs: online, or hint_probability: 0"
+            )
+        return self
 
     def reference_use(self) -> ReferenceUse:
         """No reference if neither ``kl`` nor ``pair_weight`` is set."""

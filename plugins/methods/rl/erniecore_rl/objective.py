@@ -11,11 +11,13 @@ Letters: T = batch * sequence positions, n loss tokens, a completions, P prompts
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import paddle  # noqa: TID253
+from erniecore_generation.rollout import Rollout
 from erniecore_generation.sampling import Sampling
 from erniecore_preference.scoring import auxiliary_loss, inputs_of
 
@@ -23,12 +25,17 @@ from erniecore.api import CheckpointError, ops
 from erniecore.api.data import MediaReader
 from erniecore.api.method import Batch, LossOutput, Objective, Sample, Tokenizer
 from erniecore_rl import batches as laid
-from erniecore_rl.advantages import ADVANTAGES, zero_variance
+from erniecore_rl import pass_rates, pool
+from erniecore_rl.advantages import ADVANTAGES, positive_weights, zero_variance
 from erniecore_rl.batches import Completions, TrainedCompletion, completions_of
 from erniecore_rl.config import GrpoConfig
 from erniecore_rl.losses import RATIOS, WEIGHTS, Ratio, clipped_loss, k3, mismatch_factor
+from erniecore_rl.pass_rates import PassRates
+from erniecore_rl.pool import RolloutPool
+from erniecore_rl.precision import inexact_weights
 from erniecore_rl.prompts import Prompt, prompts_of
-from erniecore_rl.rollouts import ScoredRollouts, measured, score_rollouts
+from erniecore_rl.rollouts import ScoredRollouts, go_on, measured, score, score_rollouts, solved
+from erniecore_rl.selection import prompts_of_step
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,8 +62,33 @@ class GrpoObjective(Objective):
         self._batches: list[Batch] = []
         self._step = 0
         self._measured: Metrics = {}
+        self._rates = PassRates()
+        self._pool = RolloutPool(config.group_size)
 
     # ---- rollouts
+    def begin(self, batches: Iterator[Batch], *, step: int, out: Path) -> Mapping[str, object]:
+        """Measure pass rates where hints or a curriculum go by them; every rank measures all of them.
+
+        Raises:
+            CheckpointError: a run goes on whose checkpoint has none, so that the initial weights are gone.
+        """
+        c, rates = self.config, self._rates
+        if not c.needs_pass_rates or len(rates):
+            return {}
+        if step:
+            raise CheckpointError(
+                "this checkpoint holds no pass rates, and its weights are not the initial ones",
+                expected="a run that began with method.hint_probability or method.curriculum",
+                fix="leave both out, or begin a new run (run.resume=never)",
+            )
+        sampling = Sampling(do_sample=True, temperature=c.temperature, top_k=c.top_k, top_p=c.top_p, min_p=c.min_p)
+        for batch in batches:
+            new = [prompt for prompt in prompts_of(batch) if prompt not in rates]
+            if new:
+                scored = self._roll_out(new, sampling, c.pass_rate_samples)
+                rates.add(new, solved(scored.rewards, c.solved_at).mean(axis=1).tolist())
+        return rates.summary()
+
     def prepare(self, batches: Sequence[Batch], *, step: int, seed: int) -> list[Batch]:
         """The completions to learn from in this step: new ones, or those of an earlier step that are not used up.
 
@@ -65,8 +97,7 @@ class GrpoObjective(Objective):
         """
         self._step = step
         if (step - 1) % self.repeats == 0:
-            prompts = [prompt for batch in batches for prompt in prompts_of(batch)]
-            self._batches = self._rolled_out(prompts, seed)
+            self._batches = self._rolled_out(batches, seed)
         else:
             self._measured = {}
         if not self._batches:
@@ -78,24 +109,63 @@ class GrpoObjective(Objective):
         return self._batches
 
     def carried(self) -> dict[str, NDArray[Any]]:
-        """The completions that the next step learns from, too."""
-        return laid.to_arrays(self._batches) if self._step % self.repeats else {}
+        """The completions that the next step learns from, too, and those that go on in it."""
+        return {
+            **(laid.to_arrays(self._batches) if self._step % self.repeats else {}),
+            **self._pool.arrays(),
+            **self._rates.arrays(),
+        }
+
+    @property
+    def carries(self) -> bool:
+        """Whether a step may need what an earlier one left."""
+        return self.repeats > 1 or self.config.rollout_pool > 1
 
     def load_carried(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Continue with the completions of a checkpoint."""
-        self._batches = laid.from_arrays(arrays)
+        self._pool.load(arrays)
+        self._rates.load(arrays)
+        others = pool.PREFIX, pass_rates.PREFIX
+        self._batches = laid.from_arrays({k: v for k, v in arrays.items() if not k.startswith(others)})
 
-    def _rolled_out(self, prompts: Sequence[Prompt], seed: int) -> list[Batch]:
+    def _rolled_out(self, batches: Sequence[Batch], seed: int) -> list[Batch]:
         c = self.config
         options = {"temperature": c.temperature, "top_k": c.top_k, "top_p": c.top_p, "min_p": c.min_p}
-        scored = self._roll_out(prompts, Sampling(do_sample=True, seed=seed, **options), c.group_size)
+        sampling = Sampling(do_sample=True, seed=seed, **options)
+        prompts = prompts_of_step(batches, self._step, c, self._rates)
+        hinted = float(sum(prompt.hint > 0 for prompt in prompts))
+        further: Metrics = {"hinted": (hinted, float(len(prompts)))} if c.hint_probability else {}
+        with inexact_weights(self.policy, mantissa=c.rollout_mantissa, noise=c.rollout_noise, seed=seed):
+            if c.rollout_pool == 1:
+                scored = self._roll_out(prompts, sampling, c.group_size)
+            else:
+                scored, begun = self._pooled(prompts, sampling)
+                further.update(begun)
         same = zero_variance(scored.rewards)
-        self._measured = {**measured(scored, c.solved_at), "zero_variance": (float(same.sum()), float(len(same)))}
+        self._measured = {
+            **measured(scored, c.solved_at),
+            "zero_variance": (float(same.sum()), float(len(same))),
+            **further,
+        }
         template: Any = self.tokenizer.chat_template
         reader = template if isinstance(template, MediaReader) else None
         units = self._units(prompts, scored)
-        batches = laid.micro_batches(units, c.learn_batch_size, self.tokenizer.pad_id, reader)
-        return [self._with_log_probs(batch) for batch in batches]
+        made = laid.micro_batches(units, c.learn_batch_size, self.tokenizer.pad_id, reader)
+        return [self._with_log_probs(batch) for batch in made]
+
+    def _pooled(self, prompts: Sequence[Prompt], sampling: Sampling) -> tuple[ScoredRollouts, Metrics]:
+        """This step's rollouts out of the pool; metric ``begun_earlier``: share of their tokens that earlier steps sampled."""
+        c, asked_for = self.config, {self._step: list(prompts)}
+        for step in range(self._step + self.repeats, self._step + c.rollout_pool * self.repeats, self.repeats):
+            asked_for[step] = prompts_of_step(self.batches_of(step), step, c, self._rates)
+
+        def further(asked: Sequence[Prompt], begun: Sequence[Rollout], until: int) -> list[Rollout]:
+            options = {"copies": c.group_size, "max_new_tokens": c.max_new_tokens, "batch_size": c.rollout_batch_size}
+            return go_on(self.policy, self.tokenizer, asked, begun, sampling=sampling, until=until, **options)
+
+        rollouts, earlier = self._pool.take(asked_for, further)
+        scored = score(self.tokenizer, prompts, rollouts, self.reward_functions, c.group_size)
+        return scored, {"begun_earlier": (float(earlier.sum()), float(sum(len(r.ids) for r in rollouts)))}
 
     def _roll_out(self, prompts: Sequence[Prompt], sampling: Sampling, copies: int) -> ScoredRollouts:
         return score_rollouts(
@@ -129,12 +199,22 @@ class GrpoObjective(Objective):
         if self.config.zero_variance == "drop" and zero_variance(rewards)[0]:
             return []
         learned = self._learned(scored, group)
-        advantages = ADVANTAGES[self.config.scale_rewards](rewards)[0].tolist()
+        advantages = self._weighted(ADVANTAGES[self.config.scale_rewards](rewards)[0], scored, group).tolist()
         sides = self._sides(rewards[0], learned)
         return [
             laid.sampled(prompt.ids, rollouts[i], advantages[i], int(sides[i]))
             for i in np.flatnonzero(learned).tolist()
         ]
+
+    def _weighted(self, advantages: NDArray[np.float64], scored: ScoredRollouts, group: int) -> NDArray[np.float64]:
+        """Advantages [G] with less weight for what is learned well already."""
+        c = self.config
+        if not c.positives_reduction:
+            return advantages
+        entropies = np.array([rollout.entropies.mean() for rollout in scored.group(group)])
+        accuracy = float(solved(scored.rewards[group], c.solved_at).mean())
+        bounds = {"entropy": c.positives_entropy, "accuracy_above": c.positives_accuracy}
+        return advantages * positive_weights(advantages, entropies, accuracy, reduction=c.positives_reduction, **bounds)
 
     def _learned(self, scored: ScoredRollouts, group: int) -> NDArray[np.bool_]:
         """bool [G]: all completions of a group, or those that were not cut off."""

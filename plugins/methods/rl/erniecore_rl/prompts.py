@@ -36,6 +36,7 @@ class Prompt:
     Attributes:
         ids: int64 [P]. chosen: the reference answer. rejected: the worse one of a pair, or None.
         media: what its placeholders stand for.
+        hint: how many of the last ``ids`` are the first ones of the reference answer.
     """
 
     ids: Ints
@@ -43,6 +44,12 @@ class Prompt:
     rejected: Given | None
     origin: Origin
     media: tuple[str, ...] = ()
+    hint: int = 0
+
+    @property
+    def question(self) -> Ints:
+        """``ids`` without the hint."""
+        return self.ids[: len(self.ids) - self.hint]
 
     @property
     def reference(self) -> Ints:
