@@ -31,7 +31,7 @@ def rounded_mantissa(values: Tensor, bits: int) -> Tensor:
 
 
 def disturbed(values: Tensor, noise: float, generator: np.random.Generator) -> Tensor:
-    """``values`` plus Gaussian noise with a standard deviation of ``noise`` times their root mean square; float32, no gradient."""
+    """``values`` plus Gaussian noise of ``noise`` times their root mean square; float32, no gradient."""
     whole = values.detach().astype("float32")
     added = paddle.to_tensor(generator.standard_normal(whole.shape, np.float32))
     return whole + added * (noise * float((whole * whole).mean()) ** 0.5)
