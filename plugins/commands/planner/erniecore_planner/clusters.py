@@ -55,7 +55,7 @@ class Machines:
     latency: float = LATENCY
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # clusters are keys of caches; comparing machines would take the time
 class Cluster:
     """All machines in the order of ranks, and the network between them, bytes per second and accelerator."""
 

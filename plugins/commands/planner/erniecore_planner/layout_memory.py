@@ -106,12 +106,20 @@ def idle(job: Job, first: int, end: int, tensor: int, expert: int) -> float:
     return (0 if first else job.shape.beside) + experts / tensor / expert
 
 
-@lru_cache(maxsize=1 << 14)
 def kept(job: Job, first: int, end: int, chosen: ParallelLayout, recompute: str) -> tuple[int, int]:
     """(bytes saved of one micro-batch, bytes of workspace) of a stage."""
+    uneven = chosen.expert * chosen.tensor > 1
+    return _kept(job, first, end, chosen.tensor, chosen.context, uneven, chosen.sequence, recompute)
+
+
+@lru_cache(maxsize=1 << 14)
+def _kept(
+    job: Job, first: int, end: int, tensor: int, context: int, uneven: bool, sequence: bool, recompute: str
+) -> tuple[int, int]:
+    """As :func:`kept`, of no more than what it depends on. ``uneven``: experts may get more than their share of tokens."""
     shape = job.shape
     work = Work(
-        tokens=job.tokens // chosen.context,
+        tokens=job.tokens // context,
         length=job.length,
         element=job.element,
         recompute=recompute,
@@ -124,29 +132,22 @@ def kept(job: Job, first: int, end: int, chosen: ParallelLayout, recompute: str)
     layers = [*shape.layers[first:end], *(shape.mtp_layers if end == len(shape.layers) else ())]
     size, workspace = 0, 0
     for layer, many in Counter(layers).items():
-        stays, passing = layer_bytes(shape.hidden, layer, work, chosen)
+        stays, passing = layer_bytes(shape.hidden, layer, work, tensor, uneven, sequence)
         size, workspace = size + many * stays, max(workspace, passing)
     if first == 0 and shape.vision is not None:
         size, workspace = size + vision_bytes(shape.vision, work), max(workspace, seeing_bytes(shape.vision, work))
     if recompute != "full" and job.adapter is not None:
         size += work.element * work.tokens * job.ranks * (end - first) // len(shape.layers)
     if end == len(shape.layers):
-        size += (
-            12
-            * work.tokens
-            * (shape.hidden + 1)
-            * (1 + len(shape.mtp_layers))
-            // (chosen.tensor if chosen.sequence else 1)
-        )
-        head = replace(shape, vocab=shape.vocab // chosen.tensor)
+        size += 12 * work.tokens * (shape.hidden + 1) * (1 + len(shape.mtp_layers)) // (tensor if sequence else 1)
+        head = replace(shape, vocab=shape.vocab // tensor)
         workspace = max(workspace, logits_bytes(head, work))
     return size, workspace
 
 
-def layer_bytes(hidden: int, layer: LayerShape, work: Work, chosen: ParallelLayout) -> tuple[int, int]:
+def layer_bytes(hidden: int, layer: LayerShape, work: Work, cut: int, uneven: bool, sequence: bool) -> tuple[int, int]:
     """(saved, workspace) of one layer on one accelerator. Tensor ranks share heads and widths; of a token's experts each has
     its own, so that it sees a part of the rows."""
-    cut = chosen.tensor
     own = replace(
         layer,
         heads=layer.heads // cut,
@@ -155,13 +156,12 @@ def layer_bytes(hidden: int, layer: LayerShape, work: Work, chosen: ParallelLayo
         selected=0,
     )
     parts = saved_by_layer(hidden, own, work)
-    parts["residual"] //= cut if chosen.sequence else 1
+    parts["residual"] //= cut if sequence else 1
     stays = sum(parts.values())
     passing = workspace_of_layer(hidden, own, work)
     if not layer.experts:
         return stays, passing
-    uneven = IMBALANCE if chosen.expert * cut > 1 else 1.0
-    routed = replace(work, tokens=round(work.tokens * uneven / cut))
+    routed = replace(work, tokens=round(work.tokens * (IMBALANCE if uneven else 1.0) / cut))
     only = LayerShape(heads=0, kv_heads=0, head_dim=0, mlp=0, experts=0, selected=layer.selected, expert=layer.expert)
     each = replace(routed, recompute="none")
     stays += 0 if work.recompute == "full" else saved_by_layer(hidden, only, each)["experts"]

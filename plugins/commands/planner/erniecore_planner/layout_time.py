@@ -42,7 +42,8 @@ class StepTime:
     @property
     def total(self) -> float:
         """Seconds of one step."""
-        return float(sum(getattr(self, name) for name in self.__slots__))
+        within = self.products + self.tensor + self.context + self.expert + self.sharding
+        return within + self.bubble + self.gradients + self.update
 
 
 def all_reduce(size: float, ranks: int, link: tuple[float, float]) -> float:
@@ -125,7 +126,7 @@ def stages(job: Job, chosen: ParallelLayout) -> list[tuple[int, int]]:
 
 def step_time(job: Job, cluster: Cluster, chosen: ParallelLayout, option: Options) -> StepTime:
     """Of one optimizer step."""
-    micro_batches = max(chosen.shares) if chosen.shares else -(-job.rows // (chosen.data_size * job.micro))
+    micro_batches = micro_batches_of(job, chosen)
     costs = layer_costs(job, option.recompute)
     bounds = distinct_stages(job, cluster, chosen)
     uneven = IMBALANCE if chosen.expert > 1 else 1.0
@@ -143,13 +144,23 @@ def step_time(job: Job, cluster: Cluster, chosen: ParallelLayout, option: Option
         each[0] = slowest[0] * max(
             share * min(speeds) / speed for share, speed in zip(chosen.shares, speeds, strict=True)
         )
-    bubble = (chosen.pipeline - 1) * sum(slowest)
-    if chosen.pipeline > 1:
-        passed = job.element * job.tokens * job.shape.hidden / chosen.context
-        latency, rate = link_of(cluster, chosen.size)
-        bubble += 2 * (micro_batches + chosen.pipeline - 1) * (latency + passed / rate)
+    bubble = (chosen.pipeline - 1) * sum(slowest) + passed_on(job, cluster, chosen, micro_batches)
     gradients, update = at_the_end(job, cluster, chosen, option, bounds)
     return StepTime(each[0], each[1], each[2], each[3], each[4], bubble, gradients, update)
+
+
+def micro_batches_of(job: Job, chosen: ParallelLayout) -> int:
+    """Of a step, the most on any rank."""
+    return max(chosen.shares) if chosen.shares else -(-job.rows // (chosen.data_size * job.micro))
+
+
+def passed_on(job: Job, cluster: Cluster, chosen: ParallelLayout, micro_batches: int) -> float:
+    """Seconds of a step in which hidden states and their gradients go from stage to stage."""
+    if chosen.pipeline == 1:
+        return 0.0
+    passed = job.element * job.tokens * job.shape.hidden / chosen.context
+    latency, rate = link_of(cluster, chosen.size)
+    return 2 * (micro_batches + chosen.pipeline - 1) * (latency + passed / rate)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -163,33 +174,46 @@ def messages(
     job: Job, cluster: Cluster, chosen: ParallelLayout, option: Options, first: int, end: int, uneven: float
 ) -> tuple[float, float, float, float]:
     """Seconds of collectives of one micro-batch through a stage: tensor, context, expert, sharding."""
-    shape, tokens = job.shape, job.tokens / chosen.context
-    stream = job.element * tokens * shape.hidden
-    layers = layers_of(job, first, end)
     again = option.recompute == "full"
-    passes = 2 + again + job.forward
-    tensor = (
-        2
-        * passes
-        * sum(many for _, many in layers)
-        * all_reduce(stream, chosen.tensor, link_of(cluster, span(chosen, "tensor")))
-    )
-    context = expert = 0.0
+    within = exchanged(job, cluster, (chosen.tensor, chosen.context, chosen.expert), (first, end), again, uneven)
+    return *within, sharding_messages(job, cluster, chosen, first, end, again)
+
+
+@lru_cache(maxsize=1 << 16)
+def exchanged(
+    job: Job, cluster: Cluster, axes: tuple[int, int, int], bounds: tuple[int, int], again: bool, uneven: float
+) -> tuple[float, float, float]:
+    """Seconds of collectives of one micro-batch through the layers between ``bounds`` along ``axes``: tensor, context, expert.
+    ``again``: the forward pass is computed once more."""
+    tensor, context, expert = axes
+    shape, tokens = job.shape, job.tokens / context
+    stream = job.element * tokens * shape.hidden
+    layers = layers_of(job, *bounds)
+    passes, degrees = 2 + again + job.forward, ParallelLayout(tensor, context, expert=expert)
+    halves = 2 * passes * sum(many for _, many in layers)
+    along_tensor = halves * all_reduce(stream, tensor, link_of(cluster, span(degrees, "tensor")))
+    along_context = along_expert = 0.0
     for layer, many in layers:
-        keys = 2 * job.element * job.tokens * layer.kv_heads * layer.head_dim / chosen.tensor
-        context += many * passes * all_gather(keys, chosen.context, link_of(cluster, span(chosen, "context")))
+        keys = 2 * job.element * job.tokens * layer.kv_heads * layer.head_dim / tensor
+        along_context += many * passes * all_gather(keys, context, link_of(cluster, span(degrees, "context")))
         if layer.experts:
-            sent = stream * layer.selected / chosen.tensor * uneven
-            expert += many * 2 * passes * all_gather(sent, chosen.expert, link_of(cluster, span(chosen, "expert")))
-    sharding = 0.0
-    if chosen.sharding > 1 and chosen.sharding_stage >= 2:
-        link = link_of(cluster, span(chosen, "sharding"))
-        mine = parameter_counts(job, first, end, chosen.tensor, chosen.expert)
-        size = trained(job, mine.dense) + (trained(job, mine.experts) if chosen.expert == 1 else 0.0)
-        sharding += all_gather(job.gradient * size, chosen.sharding, link)
-        if chosen.sharding_stage == 3:
-            sharding += (1 + 1 + again) * all_gather(job.weight * (mine.dense + mine.experts), chosen.sharding, link)
-    return tensor, context, expert, sharding
+            sent = stream * layer.selected / tensor * uneven
+            along_expert += many * 2 * passes * all_gather(sent, expert, link_of(cluster, span(degrees, "expert")))
+    return along_tensor, along_context, along_expert
+
+
+def sharding_messages(job: Job, cluster: Cluster, chosen: ParallelLayout, first: int, end: int, again: bool) -> float:
+    """Seconds of collectives of one micro-batch through these layers along ``sharding``: gradients from stage 2 on, parameters
+    in stage 3."""
+    if chosen.sharding == 1 or chosen.sharding_stage < 2:
+        return 0.0
+    link = link_of(cluster, span(chosen, "sharding"))
+    mine = parameter_counts(job, first, end, chosen.tensor, chosen.expert)
+    size = trained(job, mine.dense) + (trained(job, mine.experts) if chosen.expert == 1 else 0.0)
+    seconds = all_gather(job.gradient * size, chosen.sharding, link)
+    if chosen.sharding_stage == 3:
+        seconds += (1 + 1 + again) * all_gather(job.weight * (mine.dense + mine.experts), chosen.sharding, link)
+    return seconds
 
 
 def at_the_end(

@@ -5,13 +5,14 @@ the last one is done as early as it can be. Exact: of all ways to share whole mi
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from functools import lru_cache
 
 from erniecore.api.planning import ParallelLayout
 from erniecore_planner.clusters import Cluster
 
 
-def fastest_shares(micro_batches: int, speeds: Sequence[float]) -> tuple[int, ...]:
+@lru_cache(maxsize=1 << 8)
+def fastest_shares(micro_batches: int, speeds: tuple[float, ...]) -> tuple[int, ...]:
     """Micro-batches of each rank, at least one: each one goes to the rank that would be done with it first, which makes the
     latest end as early as possible (the divisor method of D'Hondt minimizes the largest share / speed).
 
@@ -32,8 +33,12 @@ def fastest_shares(micro_batches: int, speeds: Sequence[float]) -> tuple[int, ..
 
 def rank_speeds(cluster: Cluster, layout: ParallelLayout) -> tuple[float, ...]:
     """FLOP/s of each data-parallel rank of a layout without a pipeline: of the slowest accelerator of its group."""
-    group = layout.tensor * layout.context
-    return tuple(cluster.slowest(i * group, (i + 1) * group).flops for i in range(layout.data_size))
+    return _speeds(cluster, layout.tensor * layout.context, layout.data_size)
+
+
+@lru_cache(maxsize=1 << 8)
+def _speeds(cluster: Cluster, group: int, groups: int) -> tuple[float, ...]:
+    return tuple(cluster.slowest(i * group, (i + 1) * group).flops for i in range(groups))
 
 
 def shares_of(cluster: Cluster, layout: ParallelLayout, micro_batches: int) -> tuple[int, ...]:

@@ -101,7 +101,9 @@ class Following(RunningRanks):
         """Until the first machine says that the run has ended, or is gone, or this machine has left."""
         while self._end is None:
             self._look(False)
-            if self.channel.lost:
+            if (
+                self._end is None and self.channel.lost
+            ):  # what was said last counts, also where the connection has ended since
                 return [self._gone()]
             if self._order is None:
                 time.sleep(_PAUSE)
@@ -117,10 +119,11 @@ class Following(RunningRanks):
 
     def _look(self, failed: bool) -> bool:
         """Hear the first machine; whether the ranks are to be killed."""
+        messages = heard(self.channel)  # before anything is sent: a connection that breaks is not read from
         if time.monotonic() - self._spoke > HEARTBEAT:
             self._spoke = time.monotonic()
             self.channel.send(do="alive")
-        for message in heard(self.channel):
+        for message in messages:
             if message["do"] == "start":
                 self._order = Order.of(message)
             elif message["do"] == "kill":

@@ -2,7 +2,7 @@
 its layout, and continued with the next one. Machines are ``ernie run`` processes of this one; a machine dies with its ranks and
 with what it had in memory.
 
-    python plugins/launchers/elastic_nodes/tests/elastic_storm.py --events 30 --out /tmp/storm
+    python plugins/launchers/elastic_nodes/tests/elastic_storm.py --events 30 --steps 1200 --out /tmp/storm
 """
 
 import argparse
@@ -175,7 +175,7 @@ def by_hand(words, out, events, steps):
             [sys.executable, "-m", "erniecore", "run", *run], env=environ, capture_output=True, text=True, check=False
         )
         assert done.returncode in (0, 75), done.stderr
-    return curve([json.loads(line) for line in (out / "events.jsonl").read_text().splitlines() if line.startswith("{")])
+    return curve(read_events(out))
 
 
 def weather(words, home, count, steps, seed=1, note=lambda text: None):
@@ -194,12 +194,58 @@ def weather(words, home, count, steps, seed=1, note=lambda text: None):
     return storm.events(), kinds, codes
 
 
+def recoveries(events):
+    """Seconds from the last step before each change to the first one after it."""
+    found, last, changed = [], None, False
+    for event in events:
+        if event["event"] == "elastic":
+            changed = last is not None
+        elif event["event"] == "step":
+            found += [event["time"] - last] if changed else []
+            last, changed = event["time"], False
+    return found
+
+
+def goodput(step, recovery, repeated, every=500):
+    """Fraction of the time that goes into steps that count, on a simulated clock: a loss after so many steps of ``step`` seconds
+    costs ``recovery`` seconds and ``repeated`` steps."""
+    return every * step / (every * step + recovery + repeated * step)
+
+
+def read_events(out):
+    return [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines() if line.startswith("{")]
+
+
+def summary(home, steps):
+    """What a storm in ``home`` came to."""
+    events, kinds = read_events(home / "storm"), json.loads((home / "kinds.json").read_text())
+    made, hand, alone = (curve(read_events(home / name)) for name in ("storm", "hand", "alone"))
+    again, times = sorted(recoveries(events)), sorted(e["seconds"] for e in events if e["event"] == "step")
+    machines = [len(e["machines"]) for e in events if e["event"] == "elastic"]
+    return {
+        "events": len(kinds),
+        "machines_killed": sum(kind.startswith("machine") for kind in kinds),
+        "ranks_killed": sum(kind.startswith("rank") for kind in kinds),
+        "machines_joined": kinds.count("join"),
+        "machines": [min(machines), max(machines)],
+        "steps": len(made),
+        "steps_wanted": steps,
+        "steps_repeated": lost_steps(events),
+        "equal_to_the_run_by_hand": made == hand,
+        "tokens_and_rates_as_on_one_process": all(made[step][1:] == alone[step][1:] for step in alone),
+        "largest_loss_difference": max(abs(made[step][0] / alone[step][0] - 1) for step in alone),
+        "recovery_seconds": {"median": round(again[len(again) // 2], 1), "max": round(again[-1], 1)},
+        "step_seconds": round(times[len(times) // 2], 3),
+    }
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--events", type=int, default=30)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("storm"))
+    parser.add_argument("--summary", type=Path, help="file for what it came to, as JSON")
     given = parser.parse_args()
     shutil.rmtree(given.out, ignore_errors=True)
     words = make_home(given.out)
@@ -207,22 +253,17 @@ def main():
     events, kinds, codes = weather(
         words, given.out, given.events, given.steps, given.seed, lambda t: print(t, flush=True)
     )
+    (given.out / "kinds.json").write_text(json.dumps(kinds))
     print(f"{len(kinds)} deaths and joins in {time.time() - started:.0f} s, exit codes {codes}", flush=True)
-    losses = [e["message"] for e in events if e.get("kind") == "elastic"]
-    print(f"{len(losses)} losses, {lost_steps(events)} steps repeated", flush=True)
-    hand = by_hand(words, given.out / "hand", events, given.steps)
-    alone = by_hand(
-        words,
-        given.out / "alone",
-        [{"event": "elastic", "settings": ["train.accumulation=8"]}, {"event": "step", "step": given.steps}],
-        given.steps,
-    )
-    made = curve(events)
-    print("steps", len(made), "equal to the run by hand:", made == hand)
-    same = all(made[step][1:] == alone[step][1:] for step in alone)
-    worst = max(abs(made[step][0] / alone[step][0] - 1) for step in alone)
-    print(f"tokens and rates of every step as on one process: {same}; losses within {worst:.1e}")
-    return 0 if made == hand and same and len(made) == given.steps else 1
+    by_hand(words, given.out / "hand", events, given.steps)
+    one_process = [{"event": "elastic", "settings": ["train.accumulation=8"]}, {"event": "step", "step": given.steps}]
+    by_hand(words, given.out / "alone", one_process, given.steps)
+    found = summary(given.out, given.steps)
+    print(json.dumps(found, indent=2))
+    if given.summary:
+        given.summary.write_text(json.dumps(found, indent=2) + "\n")
+    exact = found["equal_to_the_run_by_hand"] and found["tokens_and_rates_as_on_one_process"]
+    return 0 if exact and found["steps"] == given.steps and not any(codes) else 1
 
 
 if __name__ == "__main__":

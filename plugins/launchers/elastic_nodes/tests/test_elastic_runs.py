@@ -15,7 +15,7 @@ STEPS = 60
 def test_deaths_and_joins_leave_the_run_that_changes_its_layout_by_hand(tmp_path):
     words = storm.make_home(tmp_path)
     events, kinds, codes = storm.weather(words, tmp_path, 3, STEPS, seed=2)
-    assert codes[0] == 0, [path.read_text()[-2000:] for path in tmp_path.glob("storm-*.log")]
+    assert {*codes} == {0}, [path.read_text()[-2000:] for path in tmp_path.glob("storm-*.log")]
     made = storm.curve(events)
     assert sorted(made) == list(range(1, STEPS + 1))
     assert made == storm.by_hand(words, tmp_path / "hand", events, STEPS)

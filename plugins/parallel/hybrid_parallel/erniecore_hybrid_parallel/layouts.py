@@ -4,16 +4,16 @@ that a run uses. No paddle.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from math import isqrt
 
 from erniecore.api import ConfigError
 from erniecore.api.parallel import DecoderShape
 from erniecore.api.planning import LayoutSpace, ParallelLayout
 from erniecore_hybrid_parallel.config import HybridConfig
-from erniecore_hybrid_parallel.planning import check_shape, choose_micro_batches, make_mesh
+from erniecore_hybrid_parallel.planning import check_division, check_shape, choose_micro_batches, make_mesh
 from erniecore_hybrid_parallel.split import balanced, choose_split, costs_of
 
 
@@ -23,6 +23,8 @@ class HybridLayouts(LayoutSpace):
     def __init__(self, config: HybridConfig, shape: DecoderShape) -> None:
         self.config, self.shape = config, shape
         self._costs = costs_of(shape)
+        #: a shape is asked once for each number of tensor and expert ranks, all that it knows of a layout
+        self._divides = cache(lambda tensor, expert: _accepted(lambda: check_division(tensor, expert, shape)))
         self._balanced = cache(lambda virtual_stages, speeds: balanced(self._costs, virtual_stages, speeds))
 
     def selected(self, processes: int) -> ParallelLayout:
@@ -50,6 +52,8 @@ class HybridLayouts(LayoutSpace):
                     ranks = processes // tensor // pipeline // context
                     for sharding in divisors(ranks):
                         for expert in divisors(ranks) if experts else (1,):
+                            if not self._divides(tensor, expert):
+                                continue
                             found = ParallelLayout(tensor, context, sharding, ranks // sharding, pipeline, expert)
                             if self._runs(found):
                                 yield found
@@ -87,19 +91,20 @@ class HybridLayouts(LayoutSpace):
 
     def _runs(self, layout: ParallelLayout) -> bool:
         """Whether a run with these settings would be accepted."""
-        values: dict[str, Any] = {
-            **layout.degrees,
-            "sharding_stage": layout.sharding_stage,
-            "sequence": layout.sequence,
-        }
-        config = HybridConfig.model_construct(**values)
-        try:
-            check_shape(make_mesh(config, layout.size), self.shape)
-        except ConfigError:
-            return False
-        return True
+        return self._divides(layout.tensor, layout.expert) and _accepted(lambda: make_mesh(layout, layout.size))
 
 
+def _accepted(check: Callable[[], object]) -> bool:
+    """Whether a check finds nothing."""
+    try:
+        check()
+    except ConfigError:
+        return False
+    return True
+
+
+@cache
 def divisors(number: int) -> list[int]:
     """The divisors of a number, in ascending order."""
-    return [d for d in range(1, number + 1) if number % d == 0]
+    low = [d for d in range(1, isqrt(number) + 1) if number % d == 0]
+    return low + [number // d for d in reversed(low) if d * d != number]

@@ -8,7 +8,7 @@ from erniecore.api import ConfigError
 from erniecore.api.parallel import DecoderShape
 from erniecore_hybrid_parallel.config import HybridConfig
 from erniecore_hybrid_parallel.mesh import AXES, Mesh
-from erniecore_hybrid_parallel.products import check_products
+from erniecore_hybrid_parallel.products import Degrees, check_products
 
 
 def num_processes(config: HybridConfig) -> int:
@@ -16,9 +16,11 @@ def num_processes(config: HybridConfig) -> int:
     return prod(max(1, int(getattr(config, axis))) for axis in AXES)
 
 
-def make_mesh(config: HybridConfig, world_size: int) -> Mesh:
+def make_mesh(config: Degrees, world_size: int) -> Mesh:
     """The grid of ranks for ``world_size`` processes.
 
+    Args:
+        config: the settings, or a ``ParallelLayout``.
     Raises:
         ConfigError: degrees that do not make ``world_size``, or that contradict each other.
     """
@@ -84,12 +86,16 @@ def check_shape(mesh: Mesh, shape: DecoderShape | None) -> None:
     Raises:
         ConfigError: heads, widths, experts or a vocabulary, by the key of the axis.
     """
-    if shape is None:
-        return
-    tensor, layers = mesh.degrees["tensor"], (*shape.layers, *shape.mtp_layers)
-    if mesh.expert > 1 and not any(layer.experts for layer in layers):
+    if shape is not None:
+        check_division(mesh.degrees["tensor"], mesh.expert, shape)
+
+
+def check_division(tensor: int, expert: int, shape: DecoderShape) -> None:
+    """As :func:`check_shape`, for so many ranks along these axes."""
+    layers = (*shape.layers, *shape.mtp_layers)
+    if expert > 1 and not any(layer.experts for layer in layers):
         raise ConfigError.at("parallel.expert", "this model has no experts to spread over ranks")
-    for layer in layers:
+    for layer in dict.fromkeys(layers):
         counts = {
             "attention heads": layer.heads,
             "heads of keys and values": layer.kv_heads,
@@ -99,10 +105,10 @@ def check_shape(mesh: Mesh, shape: DecoderShape | None) -> None:
             if count % tensor:
                 message = f"{tensor} ranks cannot share {count} {what} evenly; set a divisor of it"
                 raise ConfigError.at("parallel.tensor", message)
-        if layer.experts % (tensor * mesh.expert):
-            key = "parallel.expert" if mesh.expert > 1 else "parallel.tensor"
+        if layer.experts % (tensor * expert):
+            key = "parallel.expert" if expert > 1 else "parallel.tensor"
             raise ConfigError.at(
-                key, f"{tensor * mesh.expert} ranks cannot share {layer.experts} experts evenly; set a divisor of it"
+                key, f"{tensor * expert} ranks cannot share {layer.experts} experts evenly; set a divisor of it"
             )
 
 

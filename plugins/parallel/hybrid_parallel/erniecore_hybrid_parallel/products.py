@@ -6,10 +6,13 @@ from collections.abc import Callable, Mapping
 from itertools import combinations
 
 from erniecore.api import ConfigError
+from erniecore.api.planning import ParallelLayout
 from erniecore_hybrid_parallel.config import HybridConfig
 
+#: what has degrees: settings, or a layout of a planner
+Degrees = HybridConfig | ParallelLayout
 #: axis -> whether the settings use it
-AXES: Mapping[str, Callable[[HybridConfig], bool]] = {
+AXES: Mapping[str, Callable[[Degrees], bool]] = {
     "data": lambda config: config.data > 1,
     "sharding": lambda config: config.sharding > 1,
     "sharding_stage 3": lambda config: config.sharding > 1 and config.sharding_stage == 3,
@@ -28,7 +31,7 @@ REFUSED: Mapping[tuple[str, str], str] = {
 }
 
 
-def check_products(config: HybridConfig) -> None:
+def check_products(config: Degrees) -> None:
     """Raises ``ConfigError`` at the first of two axes that do not go together."""
     used = [axis for axis, is_used in AXES.items() if is_used(config)]
     for one, other in combinations(used, 2):
