@@ -61,9 +61,16 @@ def signed_in(request: Request, site: Site, to: str) -> Response:
     response = RedirectResponse(to, 303)
     response.set_cookie(
         cookie_name(request), secret(site.token, "session"), max_age=30 * 86400, httponly=True, samesite="strict",
-        secure=request.url.scheme == "https",
+        secure=_scheme(request) == "https",
     )  # fmt: skip
     return response
+
+
+def _scheme(request: Request) -> str:
+    """What the browser asked with, which a proxy in front says in a header. No page of another origin can send that header:
+    browsers ask first, and are refused."""
+    forwarded = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
+    return "https" if forwarded == "https" else request.url.scheme
 
 
 class Shield:
@@ -98,7 +105,7 @@ class Shield:
         host, origin = request.headers.get("host", "").lower(), request.headers.get("origin")
         if host not in self._site.hosts:
             return PlainTextResponse("this name is not one of mine; allow it with --allow-host", 403)
-        if origin is not None and origin.lower() != f"{request.url.scheme}://{host}":
+        if origin is not None and origin.lower() != f"{_scheme(request)}://{host}":
             return PlainTextResponse("a page of another origin may not ask", 403)
         if request.headers.get("sec-fetch-site") in ("cross-site", "same-site") and request.method != "GET":
             return PlainTextResponse("a page of another origin may not ask", 403)

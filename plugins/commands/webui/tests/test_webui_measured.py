@@ -7,6 +7,7 @@ import shutil
 import pytest
 from erniecore_webui.actions import ERNIE, Result
 from erniecore_webui.measures import measures, span
+from erniecore_webui.pages import compare
 from webui_runs import write_model
 
 from erniecore.api import installation
@@ -106,6 +107,37 @@ def test_two_results_are_compared_row_by_row(browser, ready):
     for wrong in (["a"], ["a", "compared"], ["a", "b", "compared"], ["a", "../x"]):
         assert browser.post("/evaluate/compare", data={"result": wrong}).status_code == 400
     assert len(ready.tasks.all()) == 1
+
+
+def test_runs_are_compared_by_kept_results_of_their_models(browser, site):
+    for name, content in {
+        "one": {**PLAIN, "model": "runs/first/model", "settings": {"data": ["held.jsonl"]}},
+        "two": {
+            **PLAIN,
+            "model": "runs/group/second/exported/step-1",
+            "loss": 6.25,
+            "settings": {"data": ["held.jsonl"]},
+        },
+        "base": {**PLAIN, "model": "elsewhere"},
+        "both": {**COMPARED, "a": "runs/first/model", "b": "runs/group/second/exported/step-1"},
+        "rows": {**COMPARED, "a": "runs/evaluations/one/samples.jsonl", "b": "runs/evaluations/two/samples.jsonl"},
+        "else": {**COMPARED, "a": "runs/first/model", "b": "elsewhere"},
+    }.items():
+        (site.root / "evaluations" / name).mkdir(parents=True)
+        (site.root / "evaluations" / name / "evaluation.json").write_text(json.dumps(content))
+    paths = [site.root / "first", site.root / "group/second"]
+    lines = {line.name: line for line in compare.kept(site, paths)}
+    assert {line.data for line in lines.values()} == {"held.jsonl"}
+    assert [cell[0].value for cell in lines["loss"].cells] == [7.1, 6.25]
+    assert [(cell[0].low, cell[0].high) for cell in lines["exact_match"].cells] == [(0.17, 0.69)] * 2
+    assert {result.name for result in compare.pairs(site, paths)} == {"both", "rows"}
+    text = browser.get("/compare?run=first&run=group~1second").text
+    assert "[0.17, 0.69]" in text
+    assert "-0.0121 … 0.0069" in text
+    (site.root / "first/model").mkdir()
+    (site.root / "first/model/config.json").write_text("{}")
+    assert "/evaluate?model=runs%2Ffirst%2Fmodel" in browser.get("/compare?run=first").text
+    assert compare.kept(site, paths[:1])[0].cells[0][1].name == "one"
 
 
 def test_a_deleted_result_comes_back(browser, ready):

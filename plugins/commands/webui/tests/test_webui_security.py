@@ -47,6 +47,20 @@ def test_another_origin_is_refused(browser):
         assert browser.post("/runs/delete", headers={"origin": origin}).status_code == 403
 
 
+def test_a_proxy_says_that_the_browser_came_by_tls(site):
+    from erniecore_webui.app import create_app
+    from starlette.testclient import TestClient
+
+    site.admit(["web.example"])
+    headers = {"x-forwarded-proto": "https", "origin": "https://web.example"}
+    behind = TestClient(create_app(site), base_url="http://web.example", headers=headers, follow_redirects=False)
+    answer = behind.post("/login", data={"token": site.token})
+    assert answer.status_code == 303
+    assert "Secure" in answer.headers["set-cookie"]
+    for other in ({"x-forwarded-proto": "http"}, {"origin": "http://web.example"}, {"origin": "https://evil.example"}):
+        assert behind.post("/login", data={"token": site.token}, headers=other).status_code == 403
+
+
 def test_another_host_name_is_refused(browser):
     for host in ("evil.example", "evil.example:8765", "127.0.0.1", ""):
         assert browser.get("/runs", headers={"host": host}).status_code == 403

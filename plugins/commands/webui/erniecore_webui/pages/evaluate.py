@@ -38,6 +38,7 @@ def show(request: Request) -> Response:
     return page(
         request, "evaluate_results.html" if "hx-request" in request.headers else "evaluate.html", current="evaluate",
         offered=list(site.models.found())[:_OFFERED], model=request.query_params.get("model", ""),
+        second=request.query_params.get("second", ""),
         data=request.query_params.get("data", ""), files=list(site.data.found())[:_OFFERED],
         commands=commands, number=part.number, last=part.last,
         rows=[(None, item) if isinstance(item, Task) else (results.read_if_there(site, item), None) for _, item in part.rows],

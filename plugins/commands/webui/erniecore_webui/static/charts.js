@@ -103,6 +103,18 @@ function order(names) {
   const rank = (name) => { const at = FIRST.indexOf(name); return at < 0 ? FIRST.length : at; };
   return [...names].sort((a, b) => rank(a) - rank(b) || a.localeCompare(b));
 }
+const evaluated = (name) => (name === "loss" ? "eval" : `eval/${name}`);
+// All curves of a run by their name in charts, with tokens and seconds also at its evaluations, which are between steps that have them.
+function everything(run) {
+  const curves = new Map(Object.entries(run.metrics)), steps = run.metrics.loss ?? Object.values(run.metrics)[0];
+  for (const [name, { x, y }] of Object.entries(run.evals)) {
+    let at = -1;
+    const before = x.map((step) => { while (steps && at + 1 < steps.x.length && steps.x[at + 1] <= step) at++; return at; });
+    const then = (axis) => before.map((i) => (i < 0 ? 0 : steps[axis][i]));
+    curves.set(evaluated(name), { x, y, tokens: then("tokens"), seconds: then("seconds") });
+  }
+  return curves;
+}
 // The server reads a long file in pieces; what it has so far is told.
 async function load(source, tell) {
   for (;;) {
@@ -147,7 +159,7 @@ class Run {
       if (later >= 0) metrics[name] = { x: [...curve.x, ...ahead.x.slice(later)], y: [...curve.y, ...ahead.y.slice(later)] };
     }
     for (const [name, curve] of Object.entries(metrics)) if (curve.x.length) tables.set(name, [curve.x, curve.y]);
-    for (const [name, curve] of Object.entries(this.points.evals)) if (curve.x.length) tables.set(name === "loss" ? "eval" : `eval/${name}`, [curve.x, curve.y]);
+    for (const [name, curve] of Object.entries(this.points.evals)) if (curve.x.length) tables.set(evaluated(name), [curve.x, curve.y]);
     return tables;
   }
   draw() {
@@ -208,14 +220,14 @@ class Comparison {
     this.titles = JSON.parse(box.dataset.titles);
     this.charts = new Map();
     for (const radio of document.querySelectorAll('[name="axis"]')) radio.addEventListener("change", () => this.draw());
-    Promise.all(JSON.parse(box.dataset.runs).map((id) => load(`/run/${id}`))).then((found) => { this.found = found; this.draw(); });
+    Promise.all(JSON.parse(box.dataset.runs).map((id) => load(`/run/${id}`))).then((found) => { this.found = found.map(everything); this.draw(); });
   }
   draw() {
     const axis = document.querySelector('[name="axis"]:checked').value, names = new Set();
-    for (const run of this.found) for (const name of Object.keys(run.metrics)) names.add(name);
+    for (const curves of this.found) for (const name of curves.keys()) names.add(name);
     for (const name of order(names)) {
-      const tables = this.found.map((run) => {
-        const curve = run.metrics[name], table = new Map();
+      const tables = this.found.map((curves) => {
+        const curve = curves.get(name), table = new Map();
         if (curve) curve[axis].forEach((x, i) => table.set(x, curve.y[i]));
         const xs = [...table.keys()].sort((a, b) => a - b);
         return [xs, xs.map((x) => table.get(x))];

@@ -86,9 +86,18 @@ def test_two_runs_are_compared(visit, server, whole, image):
         until(page, f"document.querySelector('#compare').dataset.axis === '{last}'")
         columns = page.evaluate("compared.charts.get('loss').data")
         assert len(columns) == 4
-        expected = page.evaluate(f"Math.max(...compared.found.flatMap((run) => run.metrics.loss.{last}))")
+        expected = page.evaluate(f"Math.max(...compared.found.flatMap((curves) => curves.get('loss').{last}))")
         assert columns[0][-1] == expected
     assert columns[0] == list(range(1, 601))
+    # evaluations of the two runs that had any
+    for axis, last in (("Tokens", "tokens"), ("Step", "x")):
+        page.get_by_role("radio", name=axis, exact=True).check()
+        until(page, f"document.querySelector('#compare').dataset.axis === '{last}'")
+        columns = page.evaluate("compared.charts.get('eval').data")
+        evaluated = events(whole, "eval")
+        assert columns[1] == columns[3] == [event["loss"] for event in evaluated]
+        assert not any(columns[2])
+    assert columns[0] == [event["step"] for event in evaluated]
     page.mouse.move(0, 0)
     image(page, "compare")
 
