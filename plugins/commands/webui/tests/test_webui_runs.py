@@ -1,6 +1,7 @@
 """The list of runs, their pages and the trash: against runs on disk."""
 
 import json
+import os
 import threading
 
 import pytest
@@ -46,6 +47,26 @@ def test_every_part_of_a_run_shows_something(browser, part, language):
     answer = browser.get(f"/run/first{part}", headers={"accept-language": language})
     assert answer.status_code == 200
     assert f'<html lang="{language}"' in answer.text
+
+
+def test_the_report_of_a_run_is_made_shown_and_sent(browser, site):
+    run = site.root / "group/second"  # it has not ended
+    assert browser.get("/run/group~1second/report.html").status_code == 404
+    assert 'action="/run/group~1second/do/report"' in browser.get("/run/group~1second").text
+    shown = browser.post("/run/group~1second/do/report")
+    assert shown.url.path == "/run/group~1second/report.html"
+    assert shown.text == (run / "report.html").read_text()
+    assert shown.headers["content-security-policy"].startswith("sandbox; default-src 'none'; style-src")
+    command = json.loads((site.state / "audit.jsonl").read_text().splitlines()[-1])["command"]
+    assert command == "ernie runs report runs/group/second"
+    text = browser.get("/run/group~1second").text
+    assert 'href="/run/group~1second/report.html"' in text
+    sent = browser.get("/run/group~1second/report.html?download")
+    assert sent.headers["content-disposition"] == 'attachment; filename="second-report.html"'
+    with (run / "events.jsonl").open("a") as file:  # it goes on
+        file.write(json.dumps({"event": "step", "step": 31, "loss": 0.1}) + "\n")
+    os.utime(run / "events.jsonl", (2e9, 2e9))
+    assert 'action="/run/group~1second/do/report"' in browser.get("/run/group~1second").text
 
 
 def test_ten_thousand_runs_are_listed_page_by_page(browser, site):

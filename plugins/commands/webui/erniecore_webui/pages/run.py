@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -16,14 +17,19 @@ from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 
 from erniecore.api.files import read_json
+from erniecore.api.runs import EVENTS_NAME
 from erniecore_webui import results
 from erniecore_webui.actions import ERNIE, Result, shown
+from erniecore_webui.choices import plugin_names
 from erniecore_webui.pages.run_facts import checkpoints, error_rows, last_events, samples
 from erniecore_webui.rendering import field, form, page, site_of
 from erniecore_webui.site import Site
 from erniecore_webui.stream import live
 from erniecore_webui.tasks import Task
 
+#: what `ernie runs report` writes, and what a browser may do with it: it has styles, drawings and nothing else
+REPORT = "report.html"
+_REPORT_POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
 PARTS = ("charts", "log", "settings", "data", "checkpoints", "evaluations")
 _LOG_BYTES = 64 << 10
 _MOST = 1 << 26
@@ -43,7 +49,7 @@ def show(request: Request) -> Response:
     }  # fmt: skip
     return page(
         request, f"run_{part}.html", current="runs", run=summary, part=part, parts=PARTS, path=path,
-        start=events.start, end=events.end, events=events, command=_resume_command(site, path),
+        report_state=_report_state(path), start=events.start, end=events.end, events=events, command=_resume_command(site, path),
         place=_place(site, path), tasks=[t for t in site.tasks.all() if t.run == summary.run][:5],
         **facts[part](path, request),
     )  # fmt: skip
@@ -116,6 +122,36 @@ def log_file(request: Request) -> Response:
     return FileResponse(path / "logs" / name, media_type="text/plain; charset=utf-8")
 
 
+def _report_state(path: Path) -> str:
+    """Of the report: ``whole`` (of all events), ``old`` (it can be made, and has to be), ``""`` (nothing makes one here)."""
+    with suppress(OSError):
+        if (path / REPORT).stat().st_mtime >= (path / EVENTS_NAME).stat().st_mtime:
+            return "whole"
+    return "old" if "report" in plugin_names("callback") else ""
+
+
+def report(request: Request) -> Response:
+    """The report as it was written last; with ``?download`` as a file to be sent."""
+    path = site_of(request).index.path(request.path_params["id"])
+    if not (path / REPORT).is_file():
+        raise HTTPException(404)
+    way = "attachment" if "download" in request.query_params else "inline"
+    return FileResponse(
+        path / REPORT, media_type="text/html; charset=utf-8", filename=f"{path.name}-{REPORT}", content_disposition_type=way,
+        headers={"content-security-policy": _REPORT_POLICY},
+    )  # fmt: skip
+
+
+def _report(request: Request, action: str, checkpoint: str) -> Response:
+    """Write the report of a run as it is now, and show it."""
+    site = site_of(request)
+    arguments = ["runs", "report", _place(site, site.index.path(request.path_params["id"]))]
+    result = site.actions.ernie(*arguments)
+    if result.code:
+        return _told(request, arguments, result)
+    return RedirectResponse(f"/run/{request.path_params['id']}/{REPORT}", 303)
+
+
 def _place(site: Site, path: Path) -> str:
     """The directory as a command is given it: relative to where commands are started, if it is below."""
     return str(path.relative_to(site.home)) if path.is_relative_to(site.home) else str(path)
@@ -137,7 +173,7 @@ def resume(request: Request) -> Response:
 
 
 async def act(request: Request) -> Response:
-    """Stop, resume, or check and export a checkpoint."""
+    """Stop, resume, write the report, or check and export a checkpoint."""
     from starlette.concurrency import run_in_threadpool
 
     given = await form(request)
@@ -149,7 +185,8 @@ async def act(request: Request) -> Response:
             path = site_of(request).index.path(request.path_params["id"])
             request.state.more = (f"run.resume={_checkpoint(path, given['from'][0])}",)
         return await run_in_threadpool(resume, request)
-    handler = {"stop": _stop, "kill": _stop, "verify": _verify, "export": _export, "chat": _chat}.get(action)
+    handler = {"stop": _stop, "kill": _stop, "verify": _verify, "export": _export, "chat": _chat,
+               "report": _report}.get(action)  # fmt: skip
     if handler is None:
         raise HTTPException(404)
     return await run_in_threadpool(handler, request, action, checkpoint)
@@ -223,6 +260,7 @@ def routes() -> list[Route]:
         Route("/run/{id}/curves", curves),
         Route("/run/{id}/stream", stream),
         Route("/run/{id}/resolved.yaml", resolved),
+        Route(f"/run/{{id}}/{REPORT}", report),
         Route("/run/{id}/logs/{name}", log_file),
         Route("/run/{id}/do/{action}", act, methods=["POST"]),
         Route("/run/{id}/{part}", show),
