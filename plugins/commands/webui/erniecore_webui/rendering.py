@@ -20,7 +20,7 @@ from erniecore.api.runs import size_text
 from erniecore_webui.navigation import in_navigation
 from erniecore_webui.security import secret
 from erniecore_webui.site import Site
-from erniecore_webui.texts import LANGUAGES, language_of, text
+from erniecore_webui.texts import LANGUAGES, described, language_of, text, type_text
 
 THEME_COOKIE = "ernie_theme"
 
@@ -45,8 +45,8 @@ def site_of(request: Request) -> Site:
 
 
 def page(request: Request, template: str, status: int = 200, /, **values: Any) -> HTMLResponse:
-    """A template, which may use: ``t(key, …)``, ``lang``, ``theme``, ``csrf``, ``pages`` (of the navigation), ``here``
-    (the path) and ``partial`` (whether htmx asked for a part of the page)."""
+    """A template, which may use: ``t(key, …)``, ``described(english)``, ``type_text(type)``, ``lang``, ``theme``, ``csrf``,
+    ``pages`` (of the navigation), ``here`` (the path) and ``partial`` (whether htmx asked for a part of the page)."""
     values.setdefault("current", "")
     # names of files and what clients send may hold halves of surrogate pairs, which nothing else of a page should suffer from
     html = fragment(request, template, **values).encode(errors="replace")
@@ -58,7 +58,8 @@ def fragment(request: Request, template: str, /, **values: Any) -> str:
     language = language_of(request)
     theme = request.cookies.get(THEME_COOKIE, "")
     return _templates().get_template(template).render(
-        t=partial(text, language), lang=language, languages=LANGUAGES,
+        t=partial(text, language), described=partial(described, language), type_text=partial(type_text, language), lang=language,
+        languages=LANGUAGES,
         theme=theme if theme in ("light", "dark") else "auto", csrf=secret(site_of(request).token, "csrf"),
         pages=in_navigation(), here=request.url.path, partial="hx-request" in request.headers, **values,
     )  # fmt: skip

@@ -7,7 +7,11 @@ from pathlib import Path
 import erniecore_webui
 from erniecore_webui.navigation import in_navigation
 from erniecore_webui.rendering import sentence
-from erniecore_webui.texts import LANGUAGES, text, texts
+from erniecore_webui.run_form import Chosen, chosen, groups
+from erniecore_webui.texts import LANGUAGES, described, descriptions, text, texts, type_text
+
+from erniecore.api.installation import loadable
+from erniecore.api.settings import MANY, RUN_KINDS
 
 TEMPLATES = Path(erniecore_webui.__file__).parent / "templates"
 
@@ -52,6 +56,52 @@ def test_templates_have_no_text_of_their_own():
             "generate",
         }
         assert not own, f"{path.name}: {own}"
+
+
+def all_descriptions():
+    """What the pages show of settings, plugins and error codes: of the core, and of each plugin that is here."""
+    from erniecore_webui.pages.errors import all_codes
+
+    core = {field.description for group in groups(chosen({})) for field in group.fields}
+    codes = {code.meaning for code in all_codes().values()}
+    offered = {plugin.summary for kind in ("quantizer", "exporter") for plugin in loadable(kind)}
+    sections = {
+        field.description
+        for kind in (*RUN_KINDS, *MANY.values())
+        for plugin in loadable(kind)
+        for section in [next((section for section, of in MANY.items() if of == kind), None)]
+        for group in groups(Chosen({}, {section: (plugin.name,)}) if section else Chosen({kind: plugin.name}))
+        for field in group.fields
+    }
+    return core, (core | codes | offered | sections) - {""}
+
+
+def test_descriptions_are_there_in_chinese():
+    core, known = all_descriptions()
+    chinese = descriptions("zh")
+    assert core - {""} <= chinese.keys()
+    missing = sorted(known - chinese.keys())
+    # others, whose plugin has just changed, are shown in English
+    assert len(missing) <= len(known) / 20, missing
+    assert not {english for english, text in chinese.items() if code_in(english) != code_in(text) or not text.strip()}
+
+
+def code_in(text):
+    return sorted(re.findall("`[^`]*`", text))
+
+
+def test_what_nobody_has_translated_is_shown_in_english_and_says_so():
+    assert described("zh", "Peak learning rate.") == ("学习率峰值。", "zh")
+    assert described("zh", "Of somebody's plugin.") == ("Of somebody's plugin.", "en")
+    assert described("en", "Peak learning rate.") == ("Peak learning rate.", "en")
+
+
+def test_types_of_settings_are_told_in_each_language():
+    for name in ("list of integer", "number or nothing ≥ 0 and ≤ 1", "text", "one of `a`, `b`", "mapping"):
+        assert type_text("en", name) == name
+    assert type_text("zh", "list of integer") == "整数列表"
+    assert type_text("zh", "number or nothing ≥ 0 and ≤ 1") == "数，可留空 ≥ 0，≤ 1"
+    assert type_text("zh", "list of {path, format}") == "list of {path, format}"
 
 
 def test_one_is_told_as_one():
