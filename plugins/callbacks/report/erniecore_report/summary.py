@@ -56,7 +56,7 @@ def figures(record: RunRecord) -> list[Figure]:
     seconds = number(end.get("seconds")) or _sum(record, "seconds")
     if seconds:
         result.append(Figure("time", duration(seconds), "since the last resume" if len(record.starts) > 1 else ""))
-    result += _planned(end)
+    result += _planned(end) + _rows(record)
     memory = finite(memory_series(record))
     if memory:
         result.append(Figure("memory", f"{compact(max(value for _, value in memory))} MiB", "peak"))
@@ -75,6 +75,16 @@ def _planned(end: Mapping[str, Any]) -> list[Figure]:
             Figure("peak allocated", f"{compact(allocated / _MIB)} MiB", f"estimated {compact(expected / _MIB)} MiB")
         )
     return found
+
+
+def _rows(record: RunRecord) -> list[Figure]:
+    """How many of the rows to train on were kept."""
+    found = row_statistics(record.data)
+    row = next((row for row in found if row.name == "train"), next(iter(found), None))
+    if row is None:
+        return []
+    lost = [f"{count:,} {name}" for name, count in (("truncated", row.truncated), ("dropped", row.dropped)) if count]
+    return [Figure("rows kept", f"{row.kept:,}", ", ".join([f"of {row.rows:,}", *lost]))]
 
 
 def _loss(record: RunRecord) -> list[Figure]:

@@ -234,6 +234,20 @@ def test_nothing_temporary_stays(tmp_path):
     assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
 
 
+def test_the_head_says_how_many_rows_were_kept(tmp_path):
+    data = {
+        "eval": {"rows": 2, "kept": 2, "truncated": 0, "dropped": 0},
+        "train": {"rows": 1200, "kept": 1190, "truncated": 7, "dropped": 3},
+    }
+    run(tmp_path, step(1), END)
+    assert "rows kept" not in summary_text(read_run(tmp_path))
+    (tmp_path / "data_report.json").write_text(json.dumps(data))
+    (line,) = [line for line in summary_text(read_run(tmp_path)).splitlines() if "rows kept" in line]
+    assert line.split() == ["rows", "kept", "1,190", "(of", "1,200,", "7", "truncated,", "3", "dropped)"]
+    write_report(tmp_path)
+    assert "of 1,200, 7 truncated, 3 dropped" in (tmp_path / "report.html").read_text()
+
+
 def test_an_unreadable_data_report_is_noted(tmp_path):
     run(tmp_path, step(1), END)
     (tmp_path / "data_report.json").write_text("{")
