@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import time
 
 import pytest
 from erniecore_webui.actions import ERNIE
@@ -65,6 +66,41 @@ BUTTONS = [
      "merge PLACE --base runs/first/model --out runs/models/m"),
     ("check", "bases/q8", {"to": "hf"}, "model check PLACE --contract hf"),
 ]  # fmt: skip
+
+
+def test_a_model_of_a_hub_is_downloaded_into_the_list(browser, models, monkeypatch, tmp_path):
+    from hub_server import Hub
+
+    hub = Hub()
+    files = {path.name: path.read_bytes() for path in (models.root / "first/model").iterdir()}
+    hub.add("models", "baidu/tiny", files)
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    try:
+        browser.post("/models/pull", data={"model": "hf:baidu/tiny"})
+        (task,) = models.tasks.all()
+        assert list(task.argv) == [*ERNIE, *["model", "pull", "hf:baidu/tiny", "--out", "runs/models/tiny"]]
+        assert f'id="{task.name}"' in browser.get("/models").text
+        while models.tasks.get(task.name).state not in ("done", "failed", "lost"):
+            models.tasks.advance()
+            time.sleep(0.1)
+        assert models.tasks.get(task.name).state == "done", task.output()
+    finally:
+        hub.close()
+    text = browser.get("/models").text
+    assert text.count('href="/models/show?path=runs/models/tiny"') == 2  # in the list, and below the command
+    assert (models.root / "models/tiny/model.safetensors").read_bytes() == files["model.safetensors"]
+    assert browser.post("/models/pull", data={"model": "hf:baidu/tiny"}).status_code == 400  # the name is taken
+
+
+@pytest.mark.parametrize(
+    "name", ["hf:baidu/tiny?endpoint=http://evil.example", "--out", "hf:a/..", "baidu/tiny", "hf:a/b/c", ""]
+)
+def test_what_is_no_name_on_a_hub_is_not_asked_for(browser, models, name):
+    assert browser.post("/models/pull", data={"model": name}).status_code == 400
+    assert not models.tasks.all()
 
 
 @pytest.mark.parametrize(("action", "place", "given", "expected"), BUTTONS)

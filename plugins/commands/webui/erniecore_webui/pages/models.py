@@ -1,10 +1,12 @@
-"""Models: the directories below the roots, what they are, and commands on them: quantize, merge, export, check."""
+"""Models: the directories below the roots, what they are, and commands on them: quantize, merge, export, check, download."""
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -14,6 +16,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from erniecore.api import UsageError
+from erniecore.api.installation import installed
 from erniecore_webui.actions import ERNIE
 from erniecore_webui.choices import part_of, plugin_name, plugins
 from erniecore_webui.model_dirs import describe, sizes
@@ -24,6 +27,9 @@ from erniecore_webui.tasks import Task
 _ROWS, _OFFERED, _WORKS = 50, 300, 10
 #: directory below the root for what the commands write
 _OUT = "models"
+#: what `ernie model pull` takes, but for other hosts
+_ON_HUB = re.compile(r"[a-z][a-z0-9-]*:[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w.-]+)?", re.ASCII)
+_PULL = ("model", "pull")
 DTYPES = ("", "float32", "bfloat16", "float16")
 
 
@@ -40,7 +46,8 @@ def listing(request: Request) -> Response:
     return page(
         request, "models_rows.html" if "hx-request" in request.headers else "models.html", current="models", rows=rows,
         text=text, total=len(found), number=part.number, last=part.last, roots=site.models.roots,
-        adapters=adapters, query=lambda **more: "?" + urlencode({**filters, **more}),
+        adapters=adapters, pulls=installed(("erniecore-hubs",)), place="", works=works(site, ""),
+        query=lambda **more: "?" + urlencode({**filters, **more}),
     )  # fmt: skip
 
 
@@ -74,9 +81,10 @@ def contracts() -> list[str]:
 
 
 def progress(request: Request) -> Response:
-    """What was started on a model, as far as it is."""
+    """What was started on a model, or (without one) what is downloaded, as far as it is."""
     site, place = site_of(request), request.query_params.get("path", "")
-    site.models.path(place)
+    if place:
+        site.models.path(place)
     return page(request, "model_works.html", works=works(site, place), place=place)
 
 
@@ -98,9 +106,16 @@ class Work:
 
 
 def works(site: Site, place: str) -> list[Work]:
-    """The commands that were started on a model, the newest first."""
+    """The commands that were started on a model, or (``""``) that download one, the newest first."""
+    tasks = [(task, task.argv[len(ERNIE) :]) for task in site.tasks.all()]
+    if not place:
+        return _worked(site, (task for task, command in tasks if command[:2] == _PULL))
+    return _worked(site, (task for task, command in tasks if place in command and command[0] != "serve"))
+
+
+def _worked(site: Site, tasks: Iterable[Task]) -> list[Work]:
     found = []
-    for task in [task for task in site.tasks.all() if place in task.argv and task.argv[len(ERNIE)] != "serve"][:_WORKS]:
+    for task in islice(tasks, _WORKS):
         out = next((value for option, value in pairwise(task.argv) if option == "--out"), "")
         lines = task.output(4 << 10).strip().splitlines()
         end = task.ended or time.time()
@@ -114,6 +129,21 @@ def _written(out: Path) -> int:
     """Bytes of the files in a directory, and in those beside it that become it at the end."""
     places = [out, *(path for path in out.parent.glob(f".{out.name}*") if path.is_dir())]
     return sum(size for path in places for size in sizes(path).values())
+
+
+async def pull(request: Request) -> Response:
+    """Queue the download of a model of a hub."""
+    site, given = site_of(request), {key: values[0] for key, values in (await form(request)).items()}
+    name = given.get("model", "").strip()
+    if not _ON_HUB.fullmatch(name) or ".." in name:
+        raise UsageError(
+            "this is no name on a hub", found=name, expected="hf:owner/name or ms:owner/name, also with @revision"
+        )
+    directory = given.get("name", "").strip() or name.partition("@")[0].rpartition("/")[2]
+    with site.naming():
+        task = site.tasks.add([*ERNIE, *_PULL, name, *_out(site, {"name": directory})], f"pull {name}", at_once=True)
+    site.models.forget()
+    return RedirectResponse(f"/models#{task.name}", 303)
 
 
 async def act(request: Request) -> Response:
@@ -167,5 +197,6 @@ def routes() -> list[Route]:
         Route("/models", listing),
         Route("/models/show", show),
         Route("/models/works", progress),
+        Route("/models/pull", pull, methods=["POST"]),
         Route("/models/do/{action}", act, methods=["POST"]),
     ]
