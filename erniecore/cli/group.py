@@ -17,7 +17,7 @@ from erniecore_catalog.retired import current_flags
 from typer.core import TyperCommand, TyperGroup
 
 from erniecore.cli import render
-from erniecore.cli.usage import CLICK_ERROR, COMPLETION_ITEM
+from erniecore.cli.usage import CLICK_ERROR, COMPLETION_ITEM, require_finite
 from erniecore.errors import PluginBroken, UsageError, nearest
 from erniecore.signals import Preempted
 
@@ -91,7 +91,10 @@ class NearestGroup(TyperGroup):
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None:
             raise _unknown(ctx, name, self.list_commands(ctx))
-        return super().resolve_command(ctx, args)
+        found, command, rest = super().resolve_command(ctx, args)
+        if command is not None:
+            require_finite(command)
+        return found, command, rest
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         """Options and subcommands that begin with a word; no command is imported for it."""

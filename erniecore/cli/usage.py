@@ -1,7 +1,9 @@
-"""typer's usage errors in our shape: the nearest option, the value that is missing, the setting that was typed as an option."""
+"""typer's usage errors in our shape: the nearest option, the value that is missing, the setting that was typed as an option;
+and the numbers that it lets pass: infinity and NaN."""
 
 from __future__ import annotations
 
+import math
 from importlib import import_module
 from typing import Any
 
@@ -12,7 +14,35 @@ from erniecore.errors import UsageError
 #: typer's usage errors, whichever click it is built on (it carries its own since 0.26)
 CLICK_ERROR: type[Any] = typer.BadParameter.__mro__[2]
 #: and what it hands to a shell that completes a word
-COMPLETION_ITEM: Any = import_module(f"{CLICK_ERROR.__module__.rpartition('.')[0]}.shell_completion").CompletionItem
+_CLICK = CLICK_ERROR.__module__.rpartition(".")[0]
+COMPLETION_ITEM: Any = import_module(f"{_CLICK}.shell_completion").CompletionItem
+_TYPES: Any = import_module(f"{_CLICK}.types")
+
+
+class _Finite:
+    """What a number of an option is beside click's: NaN is in each of its ranges."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """As click does; infinity and NaN are usage errors."""
+        number = super().convert(value, param, ctx)  # type: ignore[misc]  # the class beside this one
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)  # type: ignore[attr-defined]
+        return number
+
+
+#: click's types of numbers, as we take them
+_FINITE: dict[Any, Any] = {
+    kind: type(kind.__name__, (_Finite, kind), {}) for kind in (_TYPES.FloatParamType, _TYPES.FloatRange)
+}
+
+
+def require_finite(command: Any) -> None:
+    """Let the options of a command take finite numbers only."""
+    for parameter in command.params:
+        if finite := _FINITE.get(type(parameter.type)):
+            kind = object.__new__(finite)
+            kind.__dict__.update(vars(parameter.type))
+            parameter.type = kind
 
 
 def usage_error(error: Any) -> UsageError:

@@ -358,3 +358,19 @@ def test_paddles_warning_of_ccache_is_not_shown():
 def test_version_is_an_option_too(capsys):
     assert app.main(["--version"]) == 0
     assert capsys.readouterr().out == f"erniecore {erniecore.__version__}\n"
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e400"])
+@pytest.mark.parametrize("words", [["generate", "--temperature"], ["wan", "plan", "--step-seconds"]])
+def test_options_take_finite_numbers(capsys, words, number):
+    """With bounds or without: click's ranges have NaN in them."""
+    assert app.main([*words, number]) == 2
+    message = capsys.readouterr().err
+    assert "is not a finite number" in message or "is not in the range" in message
+
+
+def test_options_that_are_numbers_show_their_bounds(capsys):
+    assert app.main(["wan", "plan", "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "0.001<=x<=0.999" in text
+    assert "None" not in text

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hostile_files import DEEP, JSON_TEXTS, SPECIAL, WRONG, assert_refused, shown, special
+from hostile_files import DEEP, JSON_TEXTS, SPECIAL, WRONG, YAML, assert_refused, shown, special
 
 from erniecore.errors import Exit
 
@@ -15,38 +15,6 @@ LLAMA = {"stage": "sft", "model_name_or_path": "none", "dataset": "demo", "datas
          "cutoff_len": 128, "learning_rate": 1e-5, "lora_rank": 8, "finetuning_type": "lora", "do_train": True}  # fmt: skip
 FILES = {"erniekit": ERNIEKIT, "llamafactory": LLAMA}
 
-YAML = {
-    "empty": b"",
-    "a list": b"- a\n- b\n",
-    "text": b"only text\n",
-    "NUL": b"\0" * 100,
-    "not UTF-8": b"run: {seed: \xff}\n",
-    "UTF-16": "run: {seed: 1}\n".encode("utf-16"),
-    "a tag": b"run: !!python/object/apply:os.system ['touch hacked']\n",
-    "a tag of a class": b"!!python/object:subprocess.Popen {args: [touch, hacked]}\n",
-    "anchors": b"a: &a [x]\n" + b"".join(b"b%d: &b%d [*%s, *%s]\n" % (n, n, p, p) for n, p in
-                                        ((n, b"a" if n == 0 else b"b%d" % (n - 1)) for n in range(40))),
-    "an anchor in itself": b"run: &a {seed: *a}\n",
-    "merge keys": b"a: &a {x: 1}\nrun: {<<: [*a, *a, *a], seed: 1}\n",
-    "deep flow": b"run: " + b"[" * DEEP + b"]" * DEEP,
-    "deep block": b"".join(b" " * n + b"a:\n" for n in range(3000)),
-    "twice": b"run: {seed: 1}\nrun: {seed: 2}\n",
-    "a complex key": b"? [a, b]\n: 1\n",
-    "a number as key": b"1: 2\n",
-    "a long key": b"k" * 200_000 + b": 1\n",
-    "a long number": b"run: {seed: " + b"9" * 6000 + b"}\n",
-    "many keys": b"".join(b"k%d: 1\n" % n for n in range(50_000)),
-    "tabs": b"run:\n\tseed: 1\n",
-    "escapes": b'"\\x1b[31m": 1\n',
-    "a key that commands": b"\x1b[31mred: 1\n",
-    "direction": "\u202egnp: 1\n".encode(),
-    "infinity": b"train: {learning_rate: .inf}\n",
-    "documents": b"run: {seed: 1}\n---\nrun: {seed: 2}\n",
-    "a date": b"run: {seed: 2001-01-01}\n",
-    "binary": b"run: {name: !!binary aGVsbG8=}\n",
-    "a set": b"run: !!set {a, b}\n",
-    "sexagesimal": b"run: {seed: 1:20:30}\n",
-}  # fmt: skip
 COMMANDS = [["run", "--dry-run"], ["config", "show"], ["config", "check"], ["config", "import"]]
 
 

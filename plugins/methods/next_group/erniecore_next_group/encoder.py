@@ -13,12 +13,11 @@ from collections.abc import Sequence
 import numpy as np
 from erniecore_ernie5.sequence import MediaTokens, Tokens, joined
 from erniecore_ernie5.tokenizer import Ernie5Tokenizer
-from erniecore_media import MediaError
 
 from erniecore.api import RowError
 from erniecore.api.data import Document, codes
 from erniecore.api.method import IGNORE, Record, Sample, Tokenizer
-from erniecore_next_group.files import read_audio, read_image
+from erniecore_next_group.files import read_audio, read_for, read_image
 from erniecore_next_group.rows import Part, Parts
 
 
@@ -103,16 +102,13 @@ class Row:
         if part.kind == "text":
             self._text(self.tokenizer.encode(part.value), learned)
             return
-        try:
+        with read_for(part):
             if part.kind == "image":
                 pixels = read_image(part.value, [self.root], self.media.image)
                 self.image(self.media.image.values(pixels), learned)
             else:
                 codes_TL = self.media.audio.encode(read_audio(part.value, [self.root], self.media.audio))
                 self.audio(codes_TL, learned, begins=not follows, ends=not goes_on)
-        except MediaError as error:
-            facts = {"found": error.found, "expected": error.expected, "fix": error.fix}
-            raise RowError(str(error), code=codes.BAD_VALUE, where=part.where, **facts) from error
 
     def _text(self, ids: Sequence[int], learned: bool) -> None:
         self.tokens.append(self.media.text(ids, self.at, learned=learned))

@@ -1,10 +1,11 @@
-"""Images and sounds as arrays, and back: PNG and other images by Pillow, WAV of 16 bits."""
+"""Images and sounds as arrays, and back: PNG and other images by Pillow, WAV of 16 bits; and the parts of rows that name them."""
 
 from __future__ import annotations
 
 import io
 import wave
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 from erniecore_ernie5.audio_tokens import AudioTokens, Waves
@@ -12,8 +13,22 @@ from erniecore_ernie5.image_tokens import ImageTokens
 from erniecore_media import Limits, MediaError, as_png, decode, read_bytes
 from numpy.typing import NDArray
 
+from erniecore.api import RowError
+from erniecore.api.data import codes
+from erniecore_next_group.rows import Part
+
 #: of one file
 LIMITS = Limits(bytes=1 << 24, pixels=1 << 22)
+
+
+@contextmanager
+def read_for(part: Part) -> Iterator[None]:
+    """What is wrong with an image or a sound is wrong with the row: ``RowError`` with the JSON path of the part."""
+    try:
+        yield
+    except MediaError as error:
+        facts = {"found": error.found, "expected": error.expected, "fix": error.fix}
+        raise RowError(str(error), code=codes.BAD_VALUE, where=part.where, **facts) from error
 
 
 def read_image(source: str, roots: Sequence[str], image: ImageTokens) -> NDArray[np.uint8]:

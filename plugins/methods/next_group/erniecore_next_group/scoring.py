@@ -15,10 +15,10 @@ from erniecore_ernie5.audio_tokens import Codes
 from erniecore_ernie5.sequence import MediaTokens
 from erniecore_ernie5.tokenizer import Ernie5Tokenizer
 
-from erniecore.api import DataError
+from erniecore.api import Json, RowError
 from erniecore.api.data import Origin
-from erniecore.api.files import parse_json, read_text
-from erniecore_next_group.files import read_audio, read_image
+from erniecore.api.rows import read_rows as rows_of
+from erniecore_next_group.files import read_audio, read_for, read_image
 from erniecore_next_group.generation import (
     continue_sound,
     describe_audio,
@@ -43,16 +43,26 @@ class Score(NamedTuple):
 
 
 def read_rows(file: Path) -> list[Parts]:
-    """Raises ``DataError`` for a line that is no row of parts."""
+    """Raises ``DataError`` for a file that cannot be read, or a row that is none of parts, by its line."""
+    return [_parsed(row, Origin(str(file), line)) for line, row in rows_of(file)]
+
+
+def _parsed(row: Json | RowError, origin: Origin) -> Parts:
     try:
-        lines = read_text(file).splitlines()
-        return [parse(parse_json(line), Origin(str(file), at)) for at, line in enumerate(lines, 1)]
-    except (OSError, ValueError) as error:
-        raise DataError(f"the rows cannot be read: {error}", where=str(file)) from error
+        if isinstance(row, RowError):
+            raise row
+        return parse(row, origin)
+    except RowError as error:
+        error.where = origin.place(error.where)
+        raise
 
 
 def score_rows(model: Any, tokenizer: Ernie5Tokenizer, rows: Sequence[Parts], most: int = 0) -> Mapping[str, Score]:
-    """Task -> score, of at most ``most`` rows of each task (0: all); a task is ``text-to-image``, for example."""
+    """Task -> score, of at most ``most`` rows of each task (0: all); a task is ``text-to-image``, for example.
+
+    Raises:
+        RowError: an image or a sound of a row cannot be read.
+    """
     found: dict[str, list[float]] = {}
     for row in rows:
         for task, share in _scored(model, tokenizer, row, found, most):
@@ -73,7 +83,11 @@ def _scored(
     if task not in TASKS or (most and len(found.get(task, ())) >= most):
         return
     sources = Sources(tokenizer.media, os.path.dirname(row.origin.file) or ".")
-    yield task, TASKS[task](started(model, tokenizer), sources, given, wanted)
+    try:
+        yield task, TASKS[task](started(model, tokenizer), sources, given, wanted)
+    except RowError as error:
+        error.where = row.origin.place(error.where)
+        raise
 
 
 class Sources(NamedTuple):
@@ -85,11 +99,13 @@ class Sources(NamedTuple):
     def pixels(self, part: Part) -> Any:
         """Of an image, as the model can know them."""
         image = self.media.image
-        return image.pixels(image.values(read_image(part.value, [self.root], image)))
+        with read_for(part):
+            return image.pixels(image.values(read_image(part.value, [self.root], image)))
 
     def codes(self, part: Part) -> Codes:
         """The codes of a sound in a row."""
-        return self.media.audio.encode(read_audio(part.value, [self.root], self.media.audio))
+        with read_for(part):
+            return self.media.audio.encode(read_audio(part.value, [self.root], self.media.audio))
 
 
 def _drawn(maker: Any, sources: Sources, given: Part, wanted: Part) -> float:

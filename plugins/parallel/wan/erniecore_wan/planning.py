@@ -20,10 +20,10 @@ MEGABIT = 1e6 / 8
 class SiteEntry(Section):
     """A site in a file of sites."""
 
-    up: float = Field(gt=0, description="Megabits per second from the site.")
-    down: float = Field(gt=0, description="Megabits per second to the site.")
-    delay: float = Field(0.05, ge=0, description="Seconds of a round trip to the coordinator.")
-    step_seconds: float = Field(0.0, ge=0, description="Seconds of a training step; 0: as --step-seconds says.")
+    up: float = Field(gt=0, le=1e9, description="Megabits per second from the site.")
+    down: float = Field(gt=0, le=1e9, description="Megabits per second to the site.")
+    delay: float = Field(0.05, ge=0, le=1e6, description="Seconds of a round trip to the coordinator.")
+    step_seconds: float = Field(0.0, ge=0, le=1e6, description="Seconds of a training step; 0: as --step-seconds says.")
 
 
 @dataclass(frozen=True, slots=True)
