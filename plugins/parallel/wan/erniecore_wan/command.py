@@ -109,7 +109,10 @@ def plan(
         "sites.yaml"
     ),
     parameters: Annotated[
-        float, typer.Option(metavar="N", min=0, max=1e15, help="Exchanged, such as 1.3e9; without it, those that the run trains.")
+        float,
+        typer.Option(
+            metavar="N", min=0, max=1e15, help="Exchanged, such as 1.3e9; without it, those that the run trains."
+        ),
     ] = 0,
     step_seconds: Annotated[float, typer.Option(min=0, help="Of sites whose entry has none.")] = 0,
     overhead: Annotated[float, typer.Option(min=0.001, max=0.999, help="Share of the time for exchanges.")] = 0.1,
