@@ -249,7 +249,8 @@ def _elsewhere(key: str, chosen: Selection) -> str:
     kind, _, name = key.partition(".")
     if kind not in chosen.names:
         return ""
-    for plugin in registry.loadable(kind):
-        if plugin.name != plain_name(chosen.names[kind]) and name in plugin.Config.model_fields:
-            return f"belongs to {kind} {plugin.name}; selected is {chosen.names[kind]}"
-    return ""
+    having = [plugin.name for plugin in registry.loadable(kind) if name in plugin.Config.model_fields]
+    if not having or plain_name(chosen.names[kind]) in having:
+        return ""
+    owners = " or ".join(having[:6]) + " …" * (len(having) > 6)
+    return f"belongs to {kind} {owners}; selected is {chosen.names[kind]} ({KINDS[kind].flag} chooses)"

@@ -3,12 +3,13 @@
     ΔW = A[:I] diag(d) B[:, :O] diag(b)         A [I, r]   B [r, O]
 
 in Paddle's order of axes, so that y = x W + x ΔW. A and B are those of the whole model, of which each layer takes what it needs.
-Letters: I inputs, O outputs, r rank.
+Where W is divided among ranks, each takes the rows of A, or the columns of B, of its part of W, and is told which by
+:meth:`Vectors.divide`. Letters: I inputs, O outputs, r rank.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import paddle  # noqa: TID253
@@ -42,10 +43,20 @@ class Vectors(LowRankProduct):
         self.d = self.create_parameter([shared.first.shape[1]], dtype=dtype, default_initializer=start)
         self.b = self.create_parameter([self.outputs], dtype=dtype, default_initializer=zero)
         self.scale, self.dropout, self.magnitude = 1.0, 0.0, None
+        self.input_rows, self.output_rows = slice(self.inputs), slice(self.outputs)
+
+    def divide(self, axis: int, index: int, size: int) -> None:
+        """This rank has part ``index`` of ``size`` equal ones of W's inputs (axis 0) or outputs (axis 1), and of b with these."""
+        width = (self.outputs if axis else self.inputs) // size
+        rows = slice(index * width, (index + 1) * width)
+        if axis:
+            self.output_rows = rows
+        else:
+            self.input_rows = rows
 
     def matrices(self) -> tuple[Tensor, Tensor]:
-        """A [I, r] and Bᵀ [O, r] of this layer."""
-        return self.shared.first[: self.inputs], self.shared.second[: self.outputs]
+        """A [I, r] and Bᵀ [O, r] of this layer, and of this rank."""
+        return self.shared.first[self.input_rows], self.shared.second[self.output_rows]
 
     def apply_to(self, x: Tensor, matmul: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """b ∘ ((d ∘ (x A)) B)."""
@@ -69,3 +80,10 @@ class VeraLinear(LoraLinear):
     """y = W x + b ∘ B (d ∘ A x)."""
 
     place: ClassVar[str] = "vera"
+
+    def shard_weight(self, parameter: str, axis: int, group: Any) -> Mapping[str, int]:
+        """See ``ShardableWeights``: A and B are no parameters, so each update is told what this rank has of them."""
+        for adapter in self.adapters if parameter == "weight" else ():
+            for _, vectors in self.updates(adapter):
+                vectors.divide(axis, group.index, group.size)
+        return super().shard_weight(parameter, axis, group)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from erniecore_lora.linear_plugin import LinearAdapterPlugin
 from erniecore_lora.targets import choose_linear, of_shapes
 
-from erniecore.api import ConfigError, hookimpl
+from erniecore.api import hookimpl
 from erniecore.api.adapter import Layout
 from erniecore_vera.config import VeraConfig
+
+#: style of a layer's weight -> those of d and b
+_STYLES = {"column": {"d": "partial", "b": "first"}, "row": {"d": "partial", "b": "partial"}}
 
 
 class VeraPlugin(LinearAdapterPlugin):
@@ -54,9 +58,15 @@ class VeraPlugin(LinearAdapterPlugin):
 
     @hookimpl
     def ernie_adapter_layout(self, config: VeraConfig, layout: Layout) -> Layout:
-        """Raises ``ConfigError``: rows and columns of A and B are numbered over whole matrices."""
-        message = "vera needs whole matrices; leave parallel.tensor and parallel.expert at 1, or use lora or oft"
-        raise ConfigError.at("adapter", message)
+        """d is whole on every rank, which sees a part of its gradient; so is b where W is divided by inputs. Where it is divided
+        by outputs, so is b."""
+        rules = [
+            (f"{pattern.rpartition('.')[0]}.vera.*.{vector}", vectors[vector])
+            for pattern, style in layout.rules
+            if (vectors := _STYLES.get(style))
+            for vector in ("d", "b")
+        ]
+        return replace(layout, rules=(*rules, *layout.rules))
 
     @hookimpl
     def ernie_save_adapter(self, config: VeraConfig, model: Any, target: Path, base: str) -> Path:

@@ -14,7 +14,7 @@ from erniecore_vera.projections import draw
 from erniecore_vera.save import save
 
 from erniecore.api import CheckpointError, ConfigError, UsageError
-from erniecore.api.adapter import Layout
+from erniecore.api.layers import keep_part
 from erniecore.api.tensors import read_tensors, write_tensors
 
 
@@ -140,9 +140,23 @@ def test_experts_stay_as_they_are_or_are_refused(model):
         adapted(model("moe"), targets=("mlp.experts.up_proj",))
 
 
-def test_cut_matrices_are_refused():
-    with pytest.raises(ConfigError, match="vera needs whole matrices"):
-        plugin.ernie_adapter_layout(config=plugin.Config(), layout=Layout(()))
+@pytest.mark.parametrize("axis", [0, 1])
+def test_the_parts_of_two_ranks_are_the_whole(axis):
+    """Divided by inputs they are summed, divided by outputs they stand side by side."""
+    drawn, x = draw(5, 3, [(8, 6)]), paddle.randn([2, 8])
+    whole = Vectors((8, 6), "float32", Shared(drawn, "float32"), 0.5)
+    whole.b.set_value(paddle.randn([6]))
+    expected = whole.apply_to(x, paddle.matmul)
+    parts = []
+    for index in (0, 1):
+        part = Vectors((8, 6), "float32", whole.shared, 0.5)
+        part.divide(axis, index, 2)
+        part.b.set_value(whole.b)
+        if axis:
+            keep_part(part.b, [slice(index * 3, index * 3 + 3)])
+        parts.append(part.apply_to(x if axis else x[:, index * 4 : index * 4 + 4], paddle.matmul))
+    found = paddle.concat(parts, axis=-1) if axis else parts[0] + parts[1]
+    assert np.allclose(found.numpy(), expected.numpy(), atol=1e-6)
 
 
 def test_another_kind_of_adapter_on_the_model_is_refused(model, tmp_path):

@@ -171,4 +171,6 @@ class Client:
 
     def _unreachable(self, where: str, found: str) -> EnvironmentFault:
         fix = "repeat the command: what is here is kept; HF_ENDPOINT, or NAME?endpoint=https://host, is another host"
+        if "xet" in found:  # hubs with the same interface may have no Xet storage, through which the library uploads
+            fix = f"where the hub has no Xet storage, set HF_HUB_DISABLE_XET=1; else {fix}"
         return EnvironmentFault("the hub cannot be reached", where=where, found=found, fix=fix)

@@ -72,6 +72,7 @@ ALONE = {
         "method__selected_probability": 0.7,
     },
     "vera": {"train__accumulation": 2, "adapter__name": "vera", "adapter__rank": 8, "adapter__d_initial": 1.0},
+    "vera-moe": {"model": "moe", "train__accumulation": 2, "adapter__name": "vera", "adapter__rank": 8, "adapter__d_initial": 1.0},
     "oft": {"model": "untied", "train__accumulation": 2, "adapter__name": "oft", "adapter__block_size": 8},
     "oft-moe": {"model": "moe", "train__accumulation": 2, "adapter__name": "oft", "adapter__block_size": 8},
 }
@@ -113,7 +114,8 @@ CASES = {
         *(("vl", layout) for layout in (TENSOR, PARAMETERS | {"parallel__expert": 2})),
         *(("elastic", {**layout, "train__batch_size": 2}) for layout in (DATA, GRADIENTS, EXPERT)),
         ("elastic", TENSOR),
-        *(("vera", layout) for layout in (DATA, PARAMETERS, CONTEXT)),
+        *(("vera", layout) for layout in (DATA, PARAMETERS, CONTEXT, TENSOR, SEQUENCE)),
+        ("vera-moe", EXPERT),
         *(("oft", layout) for layout in (TENSOR, SEQUENCE)),
         ("oft-moe", EXPERT),
         *((name, DATA | UNEVEN) for name in ("dpo", "kto", "mtp")),
