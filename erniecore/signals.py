@@ -21,6 +21,8 @@ from erniecore.errors import Exit
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 #: while this extension is loaded, an exception would become an ImportError, with a text on stderr
 _LIBRARY = "paddle.base.libpaddle"
+#: of this one glog, which paddle starts amid its import, puts a handler in the place of ours that dumps and kills
+_TAKEN = (signal.SIGTERM,)
 
 
 class Preempted(BaseException):
@@ -121,6 +123,7 @@ def guarding_import() -> Iterator[None]:
         yield
     finally:
         sys.meta_path.remove(finder)
+        finder.listen(hold=False)
         for caught, handler in finder.before.items():
             signal.signal(caught, handler)
         for number in finder.came:
@@ -128,18 +131,24 @@ def guarding_import() -> Iterator[None]:
 
 
 class _Finder:
-    """Finds no module, but is asked for every one: a place to look at signals, and to take them back from paddle."""
+    """Finds no module, but is asked for every one: a place to look at signals, and to take them back from paddle. Those that
+    it takes wait from one look to the next."""
 
     def __init__(self) -> None:
         now = {number: signal.getsignal(number) for number in SIGNALS}
-        self.before = {n: handler for n, handler in now.items() if handler not in (signal.SIG_IGN, None)}
+        self.before = {number: handler for number, handler in now.items() if handler is not None}
         self.came: list[int] = []
         self._library = False
-        self._listen()
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        self.listen()
 
-    def _listen(self) -> None:
-        for number in self.before:
-            signal.signal(number, self._note)
+    def listen(self, *, hold: bool = True) -> None:
+        """Have our handlers in place; what has waited comes to them. ``hold``: what comes now waits for the next look."""
+        for number, handler in self.before.items():
+            signal.signal(number, signal.SIG_IGN if handler is signal.SIG_IGN else self._note)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+        if hold:
+            signal.pthread_sigmask(signal.SIG_BLOCK, _TAKEN)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and number in self.came:
@@ -151,7 +160,7 @@ class _Finder:
         """Find nothing, as the import system understands it; raises ``Preempted`` after a signal."""
         if threading.current_thread() is not threading.main_thread():
             return
-        self._listen()
+        self.listen()
         self._library |= name == _LIBRARY
         if self.came and (not self._library or _LIBRARY in sys.modules):
             raise Preempted(self.came[0])

@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 from erniecore_checkpoint.manifest import list_checkpoints
@@ -34,6 +35,34 @@ def test_signal_finishes_the_step_saves_and_exits_75(runner, number):
     assert load_checkpoint(list_checkpoints(runner.directory / "out" / "ckpt")[-1]).step == last
     assert runner.events("run_end")[-1]["status"] == "preempted"
     assert "Traceback" not in out + errors
+
+
+#: paddle's import, with SIGTERM at the moment at which glog's handler has just taken the place of ours
+TAKEN = """
+import os, runpy, signal, sys
+
+class Taken:
+    def find_spec(self, name, path=None, target=None):
+        core = sys.modules.get("paddle.base.core")
+        if hasattr(core, "init_glog") and self in sys.meta_path:
+            sys.meta_path.remove(self)
+            start = core.init_glog
+            core.init_glog = lambda name: (start(name), os.kill(os.getpid(), signal.SIGTERM))
+
+sys.meta_path.insert(0, Taken())
+sys.argv = ["ernie", *sys.argv[1:]]
+runpy.run_module("erniecore", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize(("ignored", "code"), [(False, 75), (True, 0)], ids=["caught", "ignored"])
+def test_a_signal_while_paddle_has_taken_it_is_ours(runner, ignored, code):
+    command = [sys.executable, "-c", TAKEN, "run", *map(str, runner.words())]
+    ignore = partial(signal.signal, signal.SIGTERM, signal.SIG_IGN) if ignored else None
+    done = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=ignore)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert ("stopped by SIGTERM before the first step" in done.stderr) is not ignored
+    assert "Traceback" not in done.stdout + done.stderr
 
 
 SLOW = """

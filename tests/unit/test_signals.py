@@ -94,6 +94,7 @@ LIBRARY = """
 import os, signal, sys
 sys.imported.append(__name__)
 signal.signal(signal.SIGTERM, lambda *_: sys.imported.append("dump"))
+NOW
 try:
     import taker_first
 except Exception:
@@ -104,13 +105,14 @@ import taker_second
 
 @pytest.fixture
 def library(tmp_path, monkeypatch):
-    """``library(text)``: ``import taker`` runs what paddle does, with ``text`` in the module that it imports first."""
+    """``library(text)``: ``import taker`` runs what paddle does, with ``text`` in the module that it imports first, and
+    ``now`` where its handler has just taken the place of ours."""
     monkeypatch.delitem(sys.modules, "paddle.base.libpaddle", raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "imported", [], raising=False)
 
-    def write(text):
-        (tmp_path / "taker.py").write_text(LIBRARY)
+    def write(text, now=""):
+        (tmp_path / "taker.py").write_text(LIBRARY.replace("NOW", now))
         (tmp_path / "taker_first.py").write_text(f"import os, signal, sys\nsys.imported.append(__name__)\n{text}\n")
         (tmp_path / "taker_second.py").write_text("import sys\nsys.imported.append(__name__)\n")
 
@@ -124,24 +126,47 @@ def import_it():
         import taker  # noqa: F401
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_ends_an_import_at_the_next_module_and_is_ours(library, number):
-    library(f"os.kill(os.getpid(), {int(number)})\nimport taker_third")
+@pytest.fixture
+def preempted():
+    """Our handlers, as a process of ours has them."""
     before = {n: signal.getsignal(n) for n in signals.SIGNALS}
 
     def ours(number, frame):
         raise Preempted(number)
 
+    for each in signals.SIGNALS:
+        signal.signal(each, ours)
+    yield ours
+    for each, handler in before.items():
+        signal.signal(each, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_an_import_at_the_next_module_and_is_ours(library, preempted, number):
+    library(f"os.kill(os.getpid(), {int(number)})\nimport taker_third")
+    with pytest.raises(Preempted, match=number.name):
+        import_it()
+    assert sys.imported == ["taker", "taker_first"]
+    assert signal.getsignal(number) is preempted
+
+
+def test_a_signal_while_the_library_has_taken_it_is_ours(library, preempted):
+    library("", now="os.kill(os.getpid(), signal.SIGTERM)")
+    with pytest.raises(Preempted, match="SIGTERM"):
+        import_it()
+    assert sys.imported == ["taker"]
+    assert signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_what_the_library_takes_is_ignored_again(library):
+    library("", now="os.kill(os.getpid(), signal.SIGTERM)")
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
-        for each in signals.SIGNALS:
-            signal.signal(each, ours)
-        with pytest.raises(Preempted, match=number.name):
-            import_it()
-        assert sys.imported == ["taker", "taker_first"]
-        assert signal.getsignal(number) is ours
+        import_it()
+        assert sys.imported == ["taker", "taker_first", "taker_second"]
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_without_a_signal_everything_is_imported_and_the_handlers_are_back(library):
