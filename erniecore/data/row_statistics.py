@@ -156,12 +156,13 @@ class RowStatistics:
         if not command and not of_method:  # without the method a check would find nothing
             command = f"ernie data check {files}"
         if dropped == rows:
+            told = of_method or (first is not None and first["code"] == codes.BAD_VALUE and "fix" in first)
             raise DataError(
                 "no row is left to learn from",
                 code=codes.NOTHING_LEFT,
                 where=files,
                 found=f"{dropped} of {counted(rows, 'row')} dropped{example}",
-                fix="" if of_method else "repair the rows, or name their format with --format",
+                fix="" if told else "repair the rows, or name their format with --format",
                 next=command,
             )
         if dropped > max_drop * rows:

@@ -77,6 +77,15 @@ def test_nothing_left_is_an_error_even_if_dropping_is_allowed():
     assert e.value.code == codes.NOTHING_LEFT
 
 
+def test_rows_whose_error_says_what_to_do_get_no_second_advice():
+    statistics = RowStatistics()
+    statistics.read("a")
+    statistics.drop(Origin("a", 1), RowError("it has media", code=codes.BAD_VALUE, where="$", fix="leave them out"))
+    with pytest.raises(DataError, match="leave them out") as e:
+        statistics.check(1.0)
+    assert e.value.fix == ""
+
+
 @pytest.mark.parametrize("code", [codes.WRONG_RECORD, codes.TOO_LONG])
 def test_rows_that_the_method_refuses_are_not_sent_to_a_check_that_finds_nothing(code):
     statistics = RowStatistics()

@@ -64,6 +64,7 @@ def check(
     dataset, statistics = check_files(
         wanted.sources, wanted.format, wanted.encoder, sections=wanted.sections, workers=workers, max_errors=max_errors
     )
+    statistics.notes += wanted.unchecked
     report = statistics.as_dict()
     if wanted.encoder:
         from erniecore_data.stats import patch_stats

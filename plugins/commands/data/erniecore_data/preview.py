@@ -32,7 +32,7 @@ class Preview:
         sources: the files that were named, else those of ``data.train`` and ``data.eval``.
         format, sections: as ``data.format`` and ``formats``. max_seq_len: as ``data.max_seq_len``.
         tokenizer, encoder: ``None`` without a model. vocabulary: ids of the model; 0: not known.
-        arguments: what ``ernie data check`` takes for the same.
+        arguments: what ``ernie data check`` takes for the same. unchecked: what was asked for and cannot be told.
     """
 
     sources: list[Source]
@@ -43,6 +43,7 @@ class Preview:
     encoder: Encoder | None
     vocabulary: int
     arguments: Sequence[str]
+    unchecked: Sequence[str] = ()
 
     @property
     def check_command(self) -> str:
@@ -79,7 +80,13 @@ def open_preview(arguments: Sequence[str], chosen: Mapping[str, Any], max_seq_le
             loaded.host, settings.method, tokenizer, data.max_seq_len, data.too_long, data.max_patches
         )
     pasted = (*arguments, *_typed({**chosen, "max-seq-len": max_seq_len}))
-    return Preview(sources, data.format, settings.formats, data.max_seq_len, tokenizer, encoder, vocabulary, pasted)
+    unchecked = []
+    if tokenizer is None and "method" in loaded.plugins:
+        name = loaded.plugins["method"].name
+        unchecked = [f"the rows are parsed alone: without --model it is not known which of them {name} trains on"]
+    return Preview(
+        sources, data.format, settings.formats, data.max_seq_len, tokenizer, encoder, vocabulary, pasted, unchecked
+    )
 
 
 def _typed(flags: Mapping[str, Any]) -> Iterator[str]:

@@ -206,6 +206,13 @@ def test_of_a_folder_of_texts_is_said_what_a_document_is_and_what_is_not_read(tm
 PAIR = {"prompt": "the fox", "chosen": "jumps", "rejected": "rests"}
 
 
+def test_a_method_without_a_model_is_said_to_tell_nothing(write, model, capsys):
+    assert main(["data", "check", write(PAIR), "--method", "sft"]) == 0
+    assert "without --model it is not known which of them sft trains on" in capsys.readouterr().out
+    assert main(["data", "check", write(PAIR), "--method", "dpo", "--model", model]) == 0
+    assert "note:" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("command", ["show", "stats"])
 def test_rows_that_the_method_cannot_learn_from_are_said(write, model, capsys, command):
     assert main(["data", command, write(PAIR), "--model", model]) == 4

@@ -72,7 +72,7 @@ def message(item: object, where: str, *, images: bool = False) -> Message:
     if not isinstance(item, dict):
         raise checks.wrong_type(item, where, "a message object")
     role_key = "from" if "from" in item and "role" not in item else "role"
-    text_key = "value" if "value" in item and "content" not in item else "content"
+    text_key = "value" if "content" not in item and ("value" in item or role_key == "from") else "content"
     if role_key not in item:
         raise _two_in_one(item, where) if "input" in item and "output" in item else checks.missing(item, "role", where)
     role = ROLES.get(item[role_key]) if isinstance(item[role_key], str) else None

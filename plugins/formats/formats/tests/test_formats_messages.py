@@ -116,6 +116,7 @@ BAD = [
     (["x"], {}, "ERN-D031", "$.messages[0]"),
     ([{"content": "x"}], {}, "ERN-D030", "$.messages[0].role"),
     ([{"role": "user"}], {}, "ERN-D030", "$.messages[0].content"),
+    ([{"from": "human"}], {}, "ERN-D030", "$.messages[0].value"),
     ([{"role": "user", "content": 3}], {}, "ERN-D031", "$.messages[0].content"),
     ([{"role": "user", "content": " "}], {}, "ERN-D032", "$.messages[0].content"),
     ([ASK, {"role": "asistant", "content": "x"}], {}, "ERN-D034", "$.messages[1].role"),
