@@ -99,7 +99,7 @@ WORDS = {
     "part's value": ("data.train=[{path: a, weight: 0}]", "data.train[0].weight must be > 0 (got 0)"),
     "yaml": ("data.train=[a", "expected ',' or ']', but got '<stream end>' (while parsing a flow sequence)"),
     "unselected": ("adapter.rank=8", "belongs to adapter plugins; none is selected, add --adapter NAME"),
-    "other method": ("method.neftune=1", "belongs to method plain; selected is prefer"),
+    "other method": ("method.neftune=1", "belongs to method plain; selected is prefer (--method chooses)"),
     "recipe": ("model.size=smal", "toy has no recipe 'smal'; did you mean small? (recipes: small)"),
 }
 

@@ -33,7 +33,9 @@ class GrpoPlugin(MethodPlugin):
         """A prompt must fit beside a new completion."""
         tokens, limit = settings.method.max_new_tokens, settings.data.max_seq_len
         if tokens >= limit:
-            message = f"{tokens} leaves no room for a prompt in data.max_seq_len ({limit}); set method.max_new_tokens to less"
+            message = (
+                f"{tokens} leaves no room for a prompt in data.max_seq_len ({limit}); set method.max_new_tokens to less"
+            )
             raise ConfigError.at("method.max_new_tokens", message)
 
     @hookimpl

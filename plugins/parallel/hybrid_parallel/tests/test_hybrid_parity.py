@@ -72,7 +72,13 @@ ALONE = {
         "method__selected_probability": 0.7,
     },
     "vera": {"train__accumulation": 2, "adapter__name": "vera", "adapter__rank": 8, "adapter__d_initial": 1.0},
-    "vera-moe": {"model": "moe", "train__accumulation": 2, "adapter__name": "vera", "adapter__rank": 8, "adapter__d_initial": 1.0},
+    "vera-moe": {
+        "model": "moe",
+        "train__accumulation": 2,
+        "adapter__name": "vera",
+        "adapter__rank": 8,
+        "adapter__d_initial": 1.0,
+    },
     "oft": {"model": "untied", "train__accumulation": 2, "adapter__name": "oft", "adapter__block_size": 8},
     "oft-moe": {"model": "moe", "train__accumulation": 2, "adapter__name": "oft", "adapter__block_size": 8},
 }
