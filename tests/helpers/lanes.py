@@ -4,6 +4,7 @@
 RUNS = (
     "plugins/commands/quantize/tests/test_streamed_",
     "plugins/launchers/elastic_nodes/tests/test_elastic_runs",
+    "plugins/methods/remote_distill/tests/test_remote_distill_runs",
     "plugins/models/ernie45_vl/tests/test_vl_layouts",
     "plugins/models/paddleocr_vl/tests/test_ocr_layouts",
     "plugins/parallel/hybrid_parallel/",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,6 +111,19 @@ def check_tokenizers(student: Tokenizer, teacher: Tokenizer) -> None:
         reason = f"another text for id {differing[0]}"
     if reason:
         raise ConfigError.at("method.teacher", f"the teacher's tokenizer is not the student's: it has {reason}")
+
+
+def tokenizer_digest(tokenizer: Tokenizer) -> str:
+    """sha256 over what :func:`check_tokenizers` compares: alike where an id means the same."""
+    known = [
+        tokenizer.vocab_size,
+        sorted(tokenizer.special_tokens.items()),
+        [tokenizer.encode(text) for text in _TEXTS],
+    ]
+    total = hashlib.sha256(json.dumps(known).encode())
+    for i in range(tokenizer.vocab_size):
+        total.update(tokenizer.decode([i]).encode() + b"\0")
+    return total.hexdigest()
 
 
 def vocabulary(model: Any) -> int:

@@ -109,8 +109,11 @@ def shared_secrets(key: Path, peers: Iterable[Path], purpose: bytes) -> Mapping[
     return found
 
 
-def context(key: Path, trusted: Iterable[Path], *, server: bool) -> ssl.SSLContext:
+def context(key: Path, trusted: Iterable[Path], *, server: bool, setting: str = "parallel.key") -> ssl.SSLContext:
     """TLS 1.3 with the key at ``key`` (its certificate lies beside it), for peers with one of the ``trusted`` certificates.
+
+    Args:
+        setting: what names the key, for errors.
 
     Raises:
         ConfigError: a file is missing or no key.
@@ -124,9 +127,7 @@ def context(key: Path, trusted: Iterable[Path], *, server: bool) -> ssl.SSLConte
         for path in trusted:
             found.load_verify_locations(path)
     except (OSError, ssl.SSLError) as error:
-        raise ConfigError.at(
-            "parallel.key", f"{key}: {error}; `ernie wan keys NAME` makes key and certificate"
-        ) from None
+        raise ConfigError.at(setting, f"{key}: {error}; `ernie wan keys NAME` makes key and certificate") from None
     return found
 
 
