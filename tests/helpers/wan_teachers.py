@@ -33,7 +33,7 @@ class TeacherHost:
     """A frozen model, the server in front of it, and the thread in which it works.
 
     Args:
-        facts: what is said of it. asleep: it takes questions and answers none.
+        facts: what is said of it. asleep: it takes questions and replies to none.
     """
 
     def __init__(self, directory, model, facts, keyring, sites=("east", "west"), port=0, asleep=False):

@@ -1,4 +1,4 @@
-"""The teacher's model: the most likely tokens of the learned positions of a question, one sample at a time, so that an answer
+"""The teacher's model: the most likely tokens of the learned positions of a question, one sample at a time, so that a reply
 depends on nothing else. Imports paddle.
 """
 
@@ -22,7 +22,7 @@ _CHUNK = 1024
 
 
 class Answering:
-    """Answers questions with a frozen ``CausalLM``."""
+    """Replies questions with a frozen ``CausalLM``."""
 
     def __init__(self, model: Any) -> None:
         self._model = model

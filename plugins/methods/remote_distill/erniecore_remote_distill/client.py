@@ -8,19 +8,19 @@ from pathlib import Path
 from erniecore_wan.payload import PayloadRefused
 from erniecore_wan.pinned_client import Peer, PinnedClient
 
-from erniecore_remote_distill.service import MAX_ANSWER, Facts
+from erniecore_remote_distill.service import MAX_REPLY, Facts
 
 #: seconds that the teacher may think about one request before it says that it still does
 _WAIT = 20.0
 
 
 class TeacherClient(PinnedClient):
-    """One student. Bytes are those of questions and answers; see :class:`PinnedClient`."""
+    """One student. Bytes are those of questions and replies; see :class:`PinnedClient`."""
 
     def __init__(self, address: str, key: Path, certificate: Path, timeout: float, tell: Callable[[str], None]) -> None:
         peer = Peer("teacher", "method.teacher_at", "method.key", "method.certificate")
         super().__init__(address, key, certificate, timeout, tell, peer)
-        self.most = MAX_ANSWER + (1 << 20)
+        self.most = MAX_REPLY + (1 << 20)
 
     def join(self) -> Facts:
         """What the teacher is."""
@@ -42,18 +42,18 @@ class TeacherClient(PinnedClient):
         self.json("POST", "/leave")
 
     def ask(self, question: bytes) -> str:
-        """Ask; the name of the answer. Raises ``PayloadRefused``."""
+        """Ask; the name of the reply. Raises ``PayloadRefused``."""
         found = self.json("POST", "/questions", question)
         self.sent += len(question)
         with self.readable("/questions"):
-            return str(found["answer"])
+            return str(found["reply"])
 
-    def answer(self, question: bytes, name: str) -> bytes:
-        """The answer, once the teacher has it. A teacher that began anew meanwhile is asked again. Raises ``PayloadRefused``."""
+    def reply(self, question: bytes, name: str) -> bytes:
+        """The reply, once the teacher has it. A teacher that began anew meanwhile is asked again. Raises ``PayloadRefused``."""
         while True:
             try:
                 wait = self.left(_WAIT)
-                found = self.download(f"/answers/{name}", wait=wait)
+                found = self.download(f"/replies/{name}", wait=wait)
             except PayloadRefused as error:
                 if error.kind != "unknown":
                     raise

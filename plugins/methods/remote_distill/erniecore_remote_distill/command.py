@@ -1,4 +1,4 @@
-"""``ernie wan teach``: a model answers students at other sites with its likeliest tokens. Imports paddle when it is called."""
+"""``ernie wan teach``: a model tells students at other sites its likeliest tokens. Imports paddle when it is called."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def teach(
     until_done: _UntilDone = False,
     device: Device = "cpu",
 ) -> None:
-    """Answer students at other sites (`--method remote-distill`) with a model's likeliest tokens, until Ctrl-C.
+    """Tell students at other sites (`--method remote-distill`) a model's likeliest tokens, until Ctrl-C.
 
     It has no state that a student needs: started again with the same model, it goes on. Weights, data and keys stay here;
     of each position the log-probabilities of at most --top-k tokens leave.

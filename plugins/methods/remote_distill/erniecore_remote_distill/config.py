@@ -19,7 +19,7 @@ class RemoteDistillConfig(DistillConfig):
     fingerprint: str = Field(
         "",
         description="SHA-256 of the teacher's weights, as `ernie wan teach` prints it; another teacher is refused. Empty: that "
-        "of the first answer, to which the run then keeps.",
+        "of the first reply, to which the run then keeps.",
     )
     top_k: int = Field(
         64, ge=1, description="The teacher's most likely tokens that travel; all others are one outcome."
@@ -34,7 +34,7 @@ class RemoteDistillConfig(DistillConfig):
     late: Literal["wait", "skip"] = Field(
         "wait",
         description="When the teacher is late or gone: the step waits, or goes on after `patience` seconds, with the labels "
-        "alone for the samples that have no answer.",
+        "alone for the samples that have no reply.",
     )
     patience: float = Field(30.0, gt=0, description="Seconds that a step waits for the teacher with `late: skip`.")
     timeout: float = Field(

@@ -1,7 +1,7 @@
-"""What travels between a student and a teacher of another site, as bytes: questions (samples) and answers (likeliest tokens).
+"""What travels between a student and a teacher of another site, as bytes: questions (samples) and replies (likeliest tokens).
 
-``EWQ1`` or ``EWA1`` · uint32 length of the header · header as JSON · body · SHA-256 of all before. The body of a question has the
-ids of its samples, int32, and one bit for each position that is learned; that of an answer has of every learned position k ids
+``EWQ1`` or ``EWR1`` · uint32 length of the header · header as JSON · body · SHA-256 of all before. The body of a question has the
+ids of its samples, int32, and one bit for each position that is learned; that of a reply has of every learned position k ids
 in as few bytes as the vocabulary needs, their log-probabilities, and that of all other tokens together.
 """
 
@@ -23,7 +23,7 @@ from erniecore_wan.payload import PayloadRefused
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_QUESTION, _ANSWER = b"EWQ1", b"EWA1"
+_QUESTION, _REPLY = b"EWQ1", b"EWR1"
 _DIGEST = hashlib.sha256().digest_size
 #: bytes of a header; what no temperature is beyond
 _MAX_HEADER, _MAX_TEMPERATURE = 256 << 10, 1e6
@@ -39,7 +39,7 @@ class Asked:
 
     Attributes:
         teacher: fingerprint of the weights. tokenizer: digest of the student's. top_k, temperature: of the distributions.
-        form: of the log-probabilities in the answer, a key of :data:`FORMS`.
+        form: of the log-probabilities in the reply, a key of :data:`FORMS`.
     """
 
     teacher: str
@@ -58,7 +58,7 @@ class Question:
 
     @property
     def num_learned(self) -> int:
-        """Positions that have an answer, of all samples."""
+        """Positions that have a reply, of all samples."""
         return sum(int(learned.sum()) for _, learned in self.samples)
 
 
@@ -68,7 +68,7 @@ def question_bytes(length: int) -> int:
 
 
 def bytes_per_position(top_k: int, vocabulary: int, form: str) -> int:
-    """Bytes of an answer for one learned position."""
+    """Bytes of a reply for one learned position."""
     value = np.dtype(FORMS[form]).itemsize
     return top_k * (_id_bytes(vocabulary) + value) + value
 
@@ -123,7 +123,7 @@ def unpack_question(data: bytes, vocabulary: int) -> Question:
         raise PayloadRefused("damaged", f"a question that cannot be read: {error}") from None
     ends = np.cumsum(sizes)[:-1]
     samples = list(zip(np.split(ids, ends), np.split(learned, ends), strict=True))
-    if not all(marks.any() for _, marks in samples):
+    if not all(learned.any() for _, learned in samples):
         raise PayloadRefused("damaged", "a sample of which nothing is learned")
     return Question(asked, samples)
 
@@ -138,27 +138,27 @@ def _checked(asked: Asked) -> Asked:
     return asked
 
 
-def pack_answer(values: TopLogProbs, vocabulary: int, form: str) -> bytes:
-    """The bytes of an answer. ``values``: of all learned positions, in the order of the question."""
+def pack_reply(values: TopLogProbs, vocabulary: int, form: str) -> bytes:
+    """The bytes of a reply. ``values``: of all learned positions, in the order of the question."""
     width, dtype = _id_bytes(vocabulary), FORMS[form]
     ids = np.ascontiguousarray(values.ids.astype("<i4")).view(np.uint8).reshape(*values.ids.shape, 4)[..., :width]
     numbers = [np.maximum(part, _LEAST) if form == "float16" else part for part in (values.log_p, values.rest)]
     body = np.ascontiguousarray(ids).tobytes() + b"".join(part.astype(dtype).tobytes() for part in numbers)
-    return _pack(_ANSWER, {"count": len(values.rest), "top_k": values.ids.shape[1]}, body)
+    return _pack(_REPLY, {"count": len(values.rest), "top_k": values.ids.shape[1]}, body)
 
 
-def unpack_answer(data: bytes, count: int, asked: Asked, vocabulary: int) -> TopLogProbs:
-    """What :func:`pack_answer` was given, for ``count`` learned positions; of the form float16 rounded to that.
+def unpack_reply(data: bytes, count: int, asked: Asked, vocabulary: int) -> TopLogProbs:
+    """What :func:`pack_reply` was given, for ``count`` learned positions; of the form float16 rounded to that.
 
     Raises:
         PayloadRefused: ``damaged``: changed on the way, of other positions, or with what no distribution has.
     """
-    header, body = _unpack(_ANSWER, data)
+    header, body = _unpack(_REPLY, data)
     top_k, width, dtype = asked.top_k, _id_bytes(vocabulary), np.dtype(FORMS[asked.form])
     if (header.get("count"), header.get("top_k")) != (count, top_k):
-        raise PayloadRefused("damaged", f"an answer for {header.get('count')} positions; asked were {count}")
+        raise PayloadRefused("damaged", f"a reply for {header.get('count')} positions; asked were {count}")
     if len(body) != count * bytes_per_position(top_k, vocabulary, asked.form):
-        raise PayloadRefused("damaged", f"an answer of {len(body)} bytes for {count} positions")
+        raise PayloadRefused("damaged", f"a reply of {len(body)} bytes for {count} positions")
     ends = np.cumsum([count * top_k * width, count * top_k * dtype.itemsize])
     wide = np.zeros((count, top_k, 4), np.uint8)
     wide[..., :width] = np.frombuffer(body[: ends[0]], np.uint8).reshape(count, top_k, width)
@@ -167,7 +167,7 @@ def unpack_answer(data: bytes, count: int, asked: Asked, vocabulary: int) -> Top
     rest = np.frombuffer(body[ends[1] :], dtype).astype(np.float32)
     highest = 1e-3  # rounding of a probability of one
     if ids.min() < 0 or ids.max() >= vocabulary or not ((log_p <= highest).all() and (rest <= highest).all()):
-        raise PayloadRefused("damaged", "an answer with ids or probabilities that there cannot be")
+        raise PayloadRefused("damaged", "a reply with ids or probabilities that there cannot be")
     if not (math.isfinite(float(log_p.sum())) and math.isfinite(float(rest.sum()))):
-        raise PayloadRefused("damaged", "an answer with infinite or NaN values")
+        raise PayloadRefused("damaged", "a reply with infinite or NaN values")
     return TopLogProbs(ids, log_p, rest)

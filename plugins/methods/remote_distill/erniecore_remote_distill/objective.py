@@ -1,4 +1,4 @@
-"""The objective of distillation where some samples may have no answer of the teacher in time: their labels alone count.
+"""The objective of distillation where some samples may have no reply of the teacher in time: their labels alone count.
 
     L = (1 / N) Σ_t [ a_t alpha T² D(teacher_t, student_t) + (1 - alpha) (-log p(label_t | tokens ≤ t)) ]
 
@@ -62,7 +62,7 @@ class RemoteDistillObjective(DistillObjective):
         return batches
 
     def main_loss(self, hidden: Tensor, batch: Batch) -> tuple[Tensor, dict[str, tuple[Tensor | float, float]]]:
-        """As :class:`DistillObjective`; ``kl`` and ``teacher/agreement`` are means over the positions with an answer, and
+        """As :class:`DistillObjective`; ``kl`` and ``teacher/agreement`` are means over the positions with a reply, and
         ``teacher/answered`` is their share."""
         total, metrics = super().main_loss(hidden, batch)
         if not metrics:

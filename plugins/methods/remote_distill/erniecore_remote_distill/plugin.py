@@ -74,7 +74,7 @@ class RemoteDistillPlugin(MethodPlugin):
 
     @hookimpl
     def ernie_run_start(self, run: RunView) -> None:
-        """Meet the teacher."""
+        """Join the teacher, and open what a run with `late: skip` has decided so far."""
         from erniecore_remote_distill.decisions import Decisions
 
         objective = objective_of(run)
@@ -84,7 +84,7 @@ class RemoteDistillPlugin(MethodPlugin):
 
     @hookimpl
     def ernie_collect_metrics(self, run: RunView) -> Mapping[str, float]:
-        """Bytes of questions and answers of this rank so far."""
+        """Bytes of questions and replies of this rank so far."""
         client = objective_of(run).remote.client
         return {"teacher/sent": client.sent, "teacher/received": client.received}
 

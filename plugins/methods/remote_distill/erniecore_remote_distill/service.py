@@ -1,5 +1,5 @@
 """What a teacher does with the questions of its students, without sockets and without a model: it checks them, keeps them in
-order and within bounds, and keeps answers until they are fetched. ``teacher_server.py`` calls these methods for sites whose
+order and within bounds, and keeps replies until they are fetched. ``teacher_server.py`` calls these methods for sites whose
 names TLS has proved; the model works in one thread.
 """
 
@@ -18,11 +18,11 @@ from erniecore_distill.cache import TopLogProbs
 from erniecore_wan.payload import PayloadRefused
 
 from erniecore.api import EnvironmentFault
-from erniecore_remote_distill.messages import Question, bytes_per_position, pack_answer, unpack_question
+from erniecore_remote_distill.messages import Question, bytes_per_position, pack_reply, unpack_question
 
-#: of one site: questions that wait, bytes of answers that are kept; bytes of one answer
-MAX_WAITING, KEPT_BYTES, MAX_ANSWER = 64, 256 << 20, 32 << 20
-#: seconds between two events about the answers of one site
+#: of one site: questions that wait, bytes of replies that are kept; bytes of one reply
+MAX_WAITING, KEPT_BYTES, MAX_REPLY = 64, 256 << 20, 32 << 20
+#: seconds between two events about the replies of one site
 _QUIET = 10.0
 
 
@@ -32,7 +32,7 @@ class Facts:
 
     Attributes:
         fingerprint: SHA-256 of its weights. tokenizer: digest of its tokenizer. vocab_size: logits of a position.
-        dtype: of its weights in memory. most: the largest ``top_k`` that it answers.
+        dtype: of its weights in memory. most: the largest ``top_k`` that it grants.
         longest: tokens of a sample, at most.
     """
 
@@ -46,7 +46,7 @@ class Facts:
 
 @dataclass
 class Student:
-    """What is known of a site. ``up``, ``down``: bytes of its questions and answers."""
+    """What is known of a site. ``up``, ``down``: bytes of its questions and replies."""
 
     here: bool = True
     questions: int = 0
@@ -58,7 +58,7 @@ class Student:
 
 
 class TeacherService:
-    """Questions and answers of one teacher. Every public method may be called by any thread.
+    """Questions and replies of one teacher. Every public method may be called by any thread.
 
     Args:
         directory: for ``events.jsonl``.
@@ -69,7 +69,7 @@ class TeacherService:
         self.facts, self._model, self._path = facts, model, directory / "events.jsonl"
         self._changed, self._file_lock = threading.Condition(), threading.Lock()
         self._waiting: OrderedDict[tuple[str, str], Question] = OrderedDict()
-        self._answers: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        self._replies: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self.students: dict[str, Student] = {}
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -106,7 +106,7 @@ class TeacherService:
             return bool(self.students) and not any(student.here for student in self.students.values())
 
     def ask(self, site: str, data: bytes) -> str:
-        """Take a question; the name of its answer, the same for the same bytes.
+        """Take a question; the name of its reply, the same for the same bytes.
 
         Raises:
             PayloadRefused: ``damaged``, ``wrong-model``, ``wrong-tokenizer``, ``too-large`` or ``flood``.
@@ -117,7 +117,7 @@ class TeacherService:
         with self._changed:
             self.join(site)
             key = site, name
-            if key in self._answers or key in self._waiting:
+            if key in self._replies or key in self._waiting:
                 return name
             if sum(other == site for other, _ in self._waiting) >= MAX_WAITING:
                 raise PayloadRefused("flood", f"{MAX_WAITING} questions of {site} wait already")
@@ -145,23 +145,23 @@ class TeacherService:
         if longest > facts.longest:
             raise PayloadRefused("too-large", f"a sample of {longest} tokens; at most {facts.longest}")
         size = question.num_learned * bytes_per_position(asked.top_k, facts.vocab_size, asked.form)
-        if size > MAX_ANSWER:
-            raise PayloadRefused("too-large", f"an answer of {size} bytes; at most {MAX_ANSWER}")
+        if size > MAX_REPLY:
+            raise PayloadRefused("too-large", f"a reply of {size} bytes; at most {MAX_REPLY}")
 
-    def answer(self, site: str, name: str, seconds: float) -> bytes | None:
-        """An answer; ``None`` if the model has not come to it after so many seconds.
+    def reply(self, site: str, name: str, seconds: float) -> bytes | None:
+        """A reply; ``None`` if the model has not come to it after so many seconds.
 
         Raises:
-            PayloadRefused: ``unknown``: it was never asked, or not since the teacher began, or the answer was dropped.
+            PayloadRefused: ``unknown``: it was never asked, or not since the teacher began, or the reply was dropped.
         """
         key = site, name
         with self._changed:
             self._changed.wait_for(lambda: key not in self._waiting, seconds)
             if key in self._waiting:
                 return None
-            if key not in self._answers:
+            if key not in self._replies:
                 raise PayloadRefused("unknown", "there is no such question; ask it again")
-            return self._answers[key]
+            return self._replies[key]
 
     def fetched(self, site: str, count: int) -> None:
         """A student has fetched so many bytes."""
@@ -178,17 +178,17 @@ class TeacherService:
         self.emit(event, site=site, questions=student.questions, **counts)
 
     def work(self, seconds: float) -> bool:
-        """Answer the question that waits longest; whether there was one within so many seconds."""
+        """Reply the question that waits longest; whether there was one within so many seconds."""
         with self._changed:
             if not self._changed.wait_for(lambda: bool(self._waiting), seconds):
                 return False
             key, question = next(iter(self._waiting.items()))
-        data = pack_answer(self._model(question), self.facts.vocab_size, question.asked.form)
+        data = pack_reply(self._model(question), self.facts.vocab_size, question.asked.form)
         with self._changed:
-            self._answers[key] = data
+            self._replies[key] = data
             del self._waiting[key]
-            own = [other for other in self._answers if other[0] == key[0]]
-            while sum(len(self._answers[other]) for other in own) > KEPT_BYTES:
-                del self._answers[own.pop(0)]
+            own = [other for other in self._replies if other[0] == key[0]]
+            while sum(len(self._replies[other]) for other in own) > KEPT_BYTES:
+                del self._replies[own.pop(0)]
             self._changed.notify_all()
         return True

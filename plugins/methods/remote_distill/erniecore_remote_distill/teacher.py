@@ -29,17 +29,17 @@ from erniecore_remote_distill.messages import (
     bytes_per_position,
     pack_question,
     question_bytes,
-    unpack_answer,
+    unpack_reply,
 )
-from erniecore_remote_distill.service import MAX_ANSWER
+from erniecore_remote_distill.service import MAX_REPLY
 
 if TYPE_CHECKING:
     from paddle import Tensor
 
     from erniecore_remote_distill.config import RemoteDistillConfig
 
-#: bytes of the answer to one question, where a sample alone has no more: the next one is computed while this one travels
-_ANSWER = 4 << 20
+#: bytes of the reply to one question, where a sample alone has no more: the next one is computed while this one travels
+_REPLY = 4 << 20
 #: file of the run that says to which teacher it keeps
 _CHOSEN = "fingerprint"
 
@@ -49,14 +49,14 @@ class PartlyTaught:
     """What a teacher says about n positions, of which it has said nothing about some: there nothing is compared.
 
     Attributes:
-        top: with any values where there is no answer. taught: bool [n].
+        top: with any values where there is no reply. taught: bool [n].
     """
 
     top: TopTokens
     taught: Tensor
 
     def compare(self, rows: slice, logits: Tensor, comparison: Comparison) -> tuple[Tensor, Tensor]:
-        """As ``Teaching.compare``; 0, and the token -1, where there is no answer."""
+        """As ``Teaching.compare``; 0, and the token -1, where there is no reply."""
         divergence, best = self.top.compare(rows, logits, comparison)
         taught = self.taught[rows]
         return paddle.where(taught, divergence, paddle.zeros_like(divergence)), paddle.where(
@@ -72,7 +72,7 @@ class RemoteTeacher:
 
     Attributes:
         cache: what was answered; ``None`` before the teacher was reached for the first time.
-        skipped: keys of the samples that the present step does without. taught: positions of the last batch with an answer.
+        skipped: keys of the samples that the present step does without. taught: positions of the last batch with a reply.
     """
 
     def __init__(self, config: RemoteDistillConfig, tokenizer: str, vocabulary: int) -> None:
@@ -103,7 +103,7 @@ class RemoteTeacher:
 
     # ---- asking
     def fetch(self, samples: Mapping[bytes, Batch], *, patient: bool) -> frozenset[bytes]:
-        """Ask about samples that are not known yet; the keys of those that have no answer when ``patience`` is over.
+        """Ask about samples that are not known yet; the keys of those that have no reply when ``patience`` is over.
 
         Args:
             patient: wait for all of them, whatever the settings say.
@@ -116,7 +116,7 @@ class RemoteTeacher:
         try:
             if not self._joined:
                 self._join()
-            for key, values in self._answers(missing):
+            for key, values in self._replies(missing):
                 self._cached.add(key, values)
         except DeadlinePassed:
             self.client.close()
@@ -178,7 +178,7 @@ class RemoteTeacher:
         self.cache = Cache(Path(config.cache) if config.cache else self._home, known)
         self._emit("teacher_joined", address=config.teacher_at, fingerprint=facts.fingerprint, dtype=facts.dtype)
 
-    def _answers(self, missing: Mapping[bytes, Batch]) -> Iterator[tuple[bytes, TopLogProbs]]:
+    def _replies(self, missing: Mapping[bytes, Batch]) -> Iterator[tuple[bytes, TopLogProbs]]:
         """Ask two questions at a time: the teacher computes one while the other one travels."""
         config = self._config
         asked = Asked(self._fingerprint, self._tokenizer, config.top_k, config.temperature, config.form)
@@ -196,8 +196,8 @@ class RemoteTeacher:
     def _fetched(
         self, keys: list[bytes], question: Question, data: bytes, name: str
     ) -> Iterator[tuple[bytes, TopLogProbs]]:
-        answer = self.client.answer(data, name)
-        values = unpack_answer(answer, question.num_learned, question.asked, self._vocabulary)
+        reply = self.client.reply(data, name)
+        values = unpack_reply(reply, question.num_learned, question.asked, self._vocabulary)
         self.asked_samples += len(keys)
         self.asked_positions += question.num_learned
         ends = np.cumsum([learned.sum() for _, learned in question.samples])[:-1]
@@ -205,18 +205,18 @@ class RemoteTeacher:
             yield key, TopLogProbs(*parts)
 
     def _divided(self, missing: Mapping[bytes, Batch]) -> Iterator[list[bytes]]:
-        """Keys in questions of at most one chunk, whose answers are not long."""
+        """Keys in questions of at most one chunk, whose replies are not long."""
         config, own, room, size = self._config, list[bytes](), CHUNK - 4096, 0
         each = bytes_per_position(config.top_k, self._vocabulary, config.form)
         for key, sample in missing.items():
             up = question_bytes(sample.input_ids.shape[1])
             down = int((sample.labels != IGNORE).sum()) * each
-            if up > room or down > MAX_ANSWER:
+            if up > room or down > MAX_REPLY:
                 raise ConfigError.at(
-                    "method.top_k", f"a sample of {sample.input_ids.shape[1]} tokens has an answer of {down} bytes; at "
-                    f"most {MAX_ANSWER}: choose a smaller one, or data.max_seq_len",
+                    "method.top_k", f"a sample of {sample.input_ids.shape[1]} tokens has a reply of {down} bytes; at "
+                    f"most {MAX_REPLY}: choose a smaller one, or data.max_seq_len",
                 )  # fmt: skip
-            if own and (room < up or size + down > _ANSWER):
+            if own and (room < up or size + down > _REPLY):
                 yield own
                 own, room, size = [], CHUNK - 4096, 0
             own, room, size = [*own, key], room - up, size + down
@@ -236,15 +236,15 @@ class RemoteTeacher:
             parts.append(self._nothing(learned) if values is None else values)
             taught.append(np.full(learned, values is not None))
         ids, log_p, rest = (np.concatenate(found) for found in zip(*parts, strict=True))
-        marks = np.concatenate(taught)
-        self.taught = int(marks.sum())
+        known = np.concatenate(taught)
+        self.taught = int(known.sum())
         top = TopTokens(
             paddle.to_tensor(ids.astype(np.int64)), paddle.to_tensor(log_p), paddle.to_tensor(rest[:, None])
         )
-        return PartlyTaught(top, paddle.to_tensor(marks))
+        return PartlyTaught(top, paddle.to_tensor(known))
 
     def _nothing(self, count: int) -> TopLogProbs:
-        """Values of ``count`` positions that stand where there is no answer: all outcomes alike."""
+        """Values of ``count`` positions that stand where there is no reply: all outcomes alike."""
         k = self._config.top_k
         each = np.float32(-np.log(k + 1))
         ids = np.tile(np.arange(k, dtype=np.int32), (count, 1))

@@ -3,8 +3,8 @@
 | request | |
 |---|---|
 | ``POST /join``, ``POST /leave`` | what the teacher is; the student is done |
-| ``POST /questions`` | a question, at most one chunk; the name of its answer |
-| ``GET /answers/NAME?wait=`` | a chunk of the answer at ``offset``, 204 while the model has not come to it |
+| ``POST /questions`` | a question, at most one chunk; the name of its reply |
+| ``GET /replies/NAME?wait=`` | a chunk of the reply at ``offset``, 204 while the model has not come to it |
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from erniecore_wan.pinned_server import CHUNK, PinnedHandler, PinnedServer
 
 from erniecore_remote_distill.service import TeacherService
 
-_PATH = re.compile(r"/(join|leave|questions|answers/([0-9a-f]{32}))")
+_PATH = re.compile(r"/(join|leave|questions|replies/([0-9a-f]{32}))")
 
 
 class TeacherServer(PinnedServer):
@@ -39,7 +39,7 @@ class _Handler(PinnedHandler):
 
     server: TeacherServer
 
-    def answer(self, verb: str, url: SplitResult, body: bytes) -> None:
+    def respond(self, verb: str, url: SplitResult, body: bytes) -> None:
         found, service = _PATH.fullmatch(url.path), self.server.service
         match verb, found and found[1].partition("/")[0]:
             case "POST", "join":
@@ -48,10 +48,10 @@ class _Handler(PinnedHandler):
                 service.leave(self.site)
                 self.reply(200, {})
             case "POST", "questions":
-                self.reply(200, {"answer": service.ask(self.site, body)})
-            case "GET", "answers":
+                self.reply(200, {"reply": service.ask(self.site, body)})
+            case "GET", "replies":
                 assert found is not None
-                self._send_chunk(service.answer(self.site, found[2], self.number("wait", 60)))
+                self._send_chunk(service.reply(self.site, found[2], self.number("wait", 60)))
             case _:
                 raise PayloadRefused("unknown", f"{verb} {url.path[:80]}")
 

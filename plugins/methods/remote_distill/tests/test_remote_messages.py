@@ -1,4 +1,4 @@
-"""Questions and answers as bytes: they survive the journey, and nothing else is taken for them."""
+"""Questions and replies as bytes: they survive the journey, and nothing else is taken for them."""
 
 import numpy as np
 import pytest
@@ -7,11 +7,11 @@ from erniecore_remote_distill.messages import (
     Asked,
     Question,
     bytes_per_position,
-    pack_answer,
     pack_question,
+    pack_reply,
     question_bytes,
-    unpack_answer,
     unpack_question,
+    unpack_reply,
 )
 from erniecore_wan.payload import PayloadRefused
 
@@ -51,10 +51,10 @@ def test_a_question_survives_the_journey():
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
-def test_an_answer_has_the_same_bits_behind_the_journey(vocabulary):
+def test_a_reply_has_the_same_bits_behind_the_journey(vocabulary):
     told = values(7, 3, vocabulary)
-    data = pack_answer(told, vocabulary, "float32")
-    for one, other in zip(unpack_answer(data, 7, ASKED, vocabulary), told, strict=True):
+    data = pack_reply(told, vocabulary, "float32")
+    for one, other in zip(unpack_reply(data, 7, ASKED, vocabulary), told, strict=True):
         assert one.dtype == other.dtype
         np.testing.assert_array_equal(one, other)
 
@@ -62,7 +62,7 @@ def test_an_answer_has_the_same_bits_behind_the_journey(vocabulary):
 def test_half_precision_is_rounded_to_three_digits():
     told, asked = values(7, 3, 320), Asked("weights", "tokenizer", 3, 2.0, "float16")
     told.rest[0] = -1e30  # beyond what it can say
-    found = unpack_answer(pack_answer(told, 320, "float16"), 7, asked, 320)
+    found = unpack_reply(pack_reply(told, 320, "float16"), 7, asked, 320)
     np.testing.assert_array_equal(found.ids, told.ids)
     np.testing.assert_allclose(found.log_p, told.log_p, rtol=1e-3)
     np.testing.assert_allclose(found.rest[1:], told.rest[1:], rtol=1e-3)
@@ -72,18 +72,18 @@ def test_half_precision_is_rounded_to_three_digits():
 @pytest.mark.parametrize(
     ("vocabulary", "form", "each"), [(103424, "float32", 452), (103424, "float16", 322), (320, "float32", 388)]
 )
-def test_an_answer_has_as_many_bytes_as_the_formula_says(vocabulary, form, each):
+def test_a_reply_has_as_many_bytes_as_the_formula_says(vocabulary, form, each):
     assert bytes_per_position(64, vocabulary, form) == each
-    one, two = (len(pack_answer(values(count, 64, vocabulary), vocabulary, form)) for count in (10, 20))
+    one, two = (len(pack_reply(values(count, 64, vocabulary), vocabulary, form)) for count in (10, 20))
     assert two - one == 10 * each
 
 
-@pytest.mark.parametrize("what", ["question", "answer"])
+@pytest.mark.parametrize("what", ["question", "reply"])
 def test_no_changed_or_missing_byte_is_accepted(what):
-    data = pack_question(question(9)) if what == "question" else pack_answer(values(4, 3, 320), 320, "float32")
+    data = pack_question(question(9)) if what == "question" else pack_reply(values(4, 3, 320), 320, "float32")
 
     def read(changed):
-        return unpack_question(changed, 320) if what == "question" else unpack_answer(changed, 4, ASKED, 320)
+        return unpack_question(changed, 320) if what == "question" else unpack_reply(changed, 4, ASKED, 320)
 
     read(data)
     for at in range(len(data)):
@@ -93,9 +93,9 @@ def test_no_changed_or_missing_byte_is_accepted(what):
             read(data[:at])
 
 
-def test_a_question_is_no_answer():
+def test_a_question_is_no_reply():
     with pytest.raises(PayloadRefused, match="no message"):
-        unpack_answer(pack_question(question(9)), 4, ASKED, 320)
+        unpack_reply(pack_question(question(9)), 4, ASKED, 320)
 
 
 @pytest.mark.parametrize(
@@ -125,11 +125,11 @@ def test_values_that_no_distribution_has_are_refused(wrong):
     told = values(4, 3, 320)
     told.log_p[2, 1] = wrong
     with pytest.raises(PayloadRefused):
-        unpack_answer(pack_answer(told, 320, "float32"), 4, ASKED, 320)
+        unpack_reply(pack_reply(told, 320, "float32"), 4, ASKED, 320)
 
 
-def test_an_answer_to_another_question_is_refused():
-    data = pack_answer(values(4, 3, 320), 320, "float32")
+def test_a_reply_to_another_question_is_refused():
+    data = pack_reply(values(4, 3, 320), 320, "float32")
     for count, asked in ((5, ASKED), (4, Asked("weights", "tokenizer", 2, 2.0))):
         with pytest.raises(PayloadRefused, match="asked were"):
-            unpack_answer(data, count, asked, 320)
+            unpack_reply(data, count, asked, 320)

@@ -78,7 +78,7 @@ def arrays(top):
     return [top.ids.numpy(), top.log_p.numpy(), top.rest.numpy()]
 
 
-def test_answers_have_the_bits_of_a_teacher_beside_the_student(tmp_path, host, student):
+def test_replies_have_the_bits_of_a_teacher_beside_the_student(tmp_path, host, student):
     made = samples(*WORDS)
     near = CachedTeacher(Cache(tmp_path / "near", {}), lambda: (host.model, True), top_k=3, temperature=2.0)
     far = student()
@@ -144,8 +144,8 @@ def test_bytes_are_counted_on_both_sides(host, student):
     assert host.service.done
 
 
-def test_long_answers_are_divided_and_arrive_in_order(monkeypatch, host, student):
-    monkeypatch.setattr("erniecore_remote_distill.teacher._ANSWER", 1)
+def test_long_replies_are_divided_and_arrive_in_order(monkeypatch, host, student):
+    monkeypatch.setattr("erniecore_remote_distill.teacher._REPLY", 1)
     made = samples(*WORDS)
     far = student()
     top = far.teacher.teaching(collate([made]), 0).top
@@ -187,7 +187,7 @@ def test_cuts_changed_bytes_and_losses_change_no_bit(host, student):
 
 
 # ---- who is refused
-def test_a_stranger_gets_no_answer(student):
+def test_a_stranger_gets_no_reply(student):
     with pytest.raises(EnvironmentFault, match="refuses this student: stranger"):
         student("stranger")
 
@@ -242,17 +242,17 @@ def test_samples_that_are_too_long_and_floods_are_refused(host, student, monkeyp
     host.facts, host.asleep = facts_of(host.model, ToyTokenizer()), True
     host.start(host.port)
     monkeypatch.setattr("erniecore_remote_distill.service.MAX_WAITING", 1)
-    monkeypatch.setattr("erniecore_remote_distill.teacher._ANSWER", 1)
+    monkeypatch.setattr("erniecore_remote_distill.teacher._REPLY", 1)
     with pytest.raises(EnvironmentFault, match="flood"):
         student("west").teacher.teaching(collate([samples(*WORDS)]), 0)
 
 
-def test_an_answer_belongs_to_who_asked(host, student):
+def test_a_reply_belongs_to_who_asked(host, student):
     east, west = student(), student("west")
     east.teacher.teaching(collate([samples("ant")]), 0)
-    ((_, name),) = host.service._answers
+    ((_, name),) = host.service._replies
     with pytest.raises(Exception, match="no such question"):
-        west.teacher.client.download(f"/answers/{name}")
+        west.teacher.client.download(f"/replies/{name}")
 
 
 # ---- a late teacher
@@ -286,7 +286,7 @@ def test_a_step_goes_on_without_a_teacher_that_is_late(host, student):
     answered, learned = metrics["teacher/answered"]
     assert learned - answered == late["positions"]
     assert metrics["kl"][1] == answered
-    # what has an answer is compared, and every label counts
+    # what has a reply is compared, and every label counts
     expected = 0.25 * 4 * metrics["kl"][0] + 0.75 * metrics["sft_loss"][0]
     assert loss * learned == pytest.approx(expected, rel=1e-5)
     assert metrics["kl"][0] == pytest.approx(whole["kl"][0], rel=1e-4)

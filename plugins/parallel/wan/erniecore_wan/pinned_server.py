@@ -130,7 +130,7 @@ class PinnedServer(ThreadingHTTPServer):
 
 
 class PinnedHandler(BaseHTTPRequestHandler):
-    """One connection; who serves it overrides :meth:`answer`.
+    """One connection; who serves it overrides :meth:`respond`.
 
     Attributes:
         site: name of the peer, which TLS has proved. numbers: values of the query of the present request.
@@ -140,7 +140,7 @@ class PinnedHandler(BaseHTTPRequestHandler):
     timeout = SILENCE
     server: PinnedServer
 
-    def answer(self, verb: str, url: SplitResult, body: bytes) -> None:
+    def respond(self, verb: str, url: SplitResult, body: bytes) -> None:
         """Reply to a request. Raises ``PayloadRefused`` (a reply with its kind), ``ValueError``, ``LookupError`` or ``TypeError``
         (damaged: the connection ends)."""
         raise NotImplementedError
@@ -178,7 +178,7 @@ class PinnedHandler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         self.numbers = {name: values[-1] for name, values in parse_qs(url.query).items()}
         try:
-            self.answer(verb, url, self._body())
+            self.respond(verb, url, self._body())
         except PayloadRefused as error:
             self.server.refusals.add(self.site, error.kind, str(error))
             self.reply(413 if error.kind == "too-large" else 403, {"kind": error.kind, "message": str(error)})

@@ -55,7 +55,7 @@ class _Handler(PinnedHandler):
 
     server: CoordinatorServer
 
-    def answer(self, verb: str, url: SplitResult, body: bytes) -> None:
+    def respond(self, verb: str, url: SplitResult, body: bytes) -> None:
         found = _PATH.fullmatch(url.path)
         if found is None:
             raise PayloadRefused("unknown", f"{verb} {url.path[:80]}")
