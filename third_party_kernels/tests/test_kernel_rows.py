@@ -5,7 +5,7 @@ import numpy as np
 import paddle  # noqa: TID253
 import pytest
 from ernie_third_party_kernels import library
-from ernie_third_party_kernels.packed_rows.matmul import splits
+from ernie_third_party_kernels.packed_rows.matmul import has_tiles, matmul_of, splits
 from ernie_third_party_kernels.packed_weights import reference
 from erniecore_ops.functions import QuantizedMatrix
 
@@ -15,6 +15,8 @@ SHAPES = [(65, 1, 1, 0), (66, 64, 33, 0), (131, 130, 261, 0), (70, 50, 70, 24), 
 
 #: a value of a row that is rounded to a whole number is off by at most so much of the largest one of its block
 SPLIT = 1 / 65278
+#: the same of up to 64 rows, which are split into three parts
+FINE = 1 / 16710000
 
 
 @pytest.mark.parametrize("quant_dtype", ["int8", "int4", "nf4"])
@@ -104,6 +106,7 @@ def test_which_products_are_made_in_whole_numbers():
             False,
         ]
         assert [splits(best, quant_dtype, group, back=True) for group in (0, 64, 24, 6)] == [there, there, False, False]
+        assert splits(best, quant_dtype, 64, back=False, fine=True) == there
     assert not splits(best, "nf4", 0, back=False)
 
 
@@ -113,6 +116,7 @@ def test_which_products_are_made_in_whole_numbers_of_16_bits():
     for quant_dtype in ("int8", "int4"):
         assert [splits(found, quant_dtype, group, back=False) for group in (0, 64, 24, 6)] == [True, True, True, False]
         assert [splits(found, quant_dtype, group, back=True) for group in (0, 64, 24, 6)] == [True, True, False, False]
+        assert not splits(found, quant_dtype, 64, back=False, fine=True)
     assert not splits(found, "nf4", 0, back=False)
     # what 32 bits hold
     assert [splits(found, "int8", group, back=False) for group in (512, 1024)] == [True, False]
@@ -132,7 +136,52 @@ def test_sums_of_the_largest_values_do_not_overflow(kernels, tensor, quant_dtype
         np.testing.assert_allclose(found, x @ w.T, rtol=1e-5)
 
 
-@pytest.mark.parametrize("rows", [15, 16, 17, 63, 64, 65])
+AMX = pytest.mark.skipif(
+    "avx512" not in library.usable(library.processor_flags()) or "amx_int8" not in library.processor_flags(),
+    reason="no AMX",
+)
+
+
+@AMX
+@pytest.mark.parametrize("quant_dtype", ["int8", "int4"])
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "group"), [(300, 67, 0), (3, 35, 0), (1040, 96, 0), (256, 130, 64), (192, 64, 192)]
+)
+@pytest.mark.parametrize("fine", [True, False])
+def test_tiles_of_the_processor_change_no_bit(tensor, rng, packed, quant_dtype, inputs, outputs, group, fine):
+    best = library.load("avx512")
+    assert has_tiles(best)
+    weight, _ = packed(quant_dtype, inputs, outputs, group, stack=(3,))
+    experts, starts = np.array([2, 0], np.int64), np.array([0, 37, 60], np.int64)
+    for back, width in ((False, inputs), (True, outputs)):
+        x = tensor(rng.standard_normal((60, width)))
+        with_tiles, without = (
+            matmul_of(best, lambda: 2, tiles)(x, weight, experts, starts, back=back, fine=fine).numpy()
+            for tiles in (True, False)
+        )
+        assert np.isfinite(without).all()
+        assert np.array_equal(with_tiles, without), back
+
+
+@pytest.mark.parametrize("rows", [9, 25, 64])
+@pytest.mark.parametrize("quant_dtype", ["int8", "int4"])
+@pytest.mark.parametrize("group", [0, 64])
+def test_up_to_64_rows_keep_what_float32_does(kernels, tensor, rng, packed, quant_dtype, group, rows):
+    weight, w = packed(quant_dtype, 320, 50, group)
+    for name, matrix in (
+        ("quantized_matmul", w.T.astype(np.float64)),
+        ("quantized_matmul_backward", w.astype(np.float64)),
+    ):
+        x = rng.standard_normal((rows, matrix.shape[0])).astype(np.float32)
+        x[1] *= 1e-6
+        x[2, 5] *= 1e3
+        error = np.abs(kernels[name].run(tensor(x), weight).numpy() - x.astype(np.float64) @ matrix)
+        # on the way back a row is split when its values have been multiplied with scales, which differ by less than 16 times
+        split = 16 * FINE * np.abs(x).max(axis=1, keepdims=True) * np.abs(matrix).sum(axis=0)
+        assert (error <= split + 1e-6 * (np.abs(x) @ np.abs(matrix))).all(), name
+
+
+@pytest.mark.parametrize("rows", [7, 8, 9, 15, 16, 17, 63, 64, 65])
 @pytest.mark.parametrize("quant_dtype", ["int8", "int4", "nf4"])
 def test_numbers_of_rows_at_which_the_way_changes(kernels, tensor, rng, packed, quant_dtype, rows):
     weight, w = packed(quant_dtype, 96, 50, 0)

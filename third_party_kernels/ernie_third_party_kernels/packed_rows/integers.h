@@ -1,24 +1,24 @@
-// Products of split rows with int8 and int4 codes in whole numbers, four products and their sum per instruction (VNNI). The
-// sums of a block are exact, so a row has the same bits whatever stands beside it. Codes are read `OFFSET` too large, as
-// numbers without a sign, and the offsets of the rows take that back.
+// Products of split rows with int8 and int4 codes in whole numbers: four products and their sum per instruction (VNNI), or tiles
+// of 16 rows and 16 columns (AMX, tiles.h). The sums of a block are exact, so a row has the same bits whatever stands beside it
+// and whatever multiplies it. Codes are read `OFFSET` too large, as numbers without a sign, and the offsets of the rows take
+// that back.
 #pragma once
 #include "../blocks.h"
-#include "split.h"
+#include "tiles.h"
 
-// Columns of a strip, which is stored [quarters, COLUMNS, 4 codes]; rows of a tile: 24 sums of 32 registers.
+// Columns of a strip, which is stored [quarters, COLUMNS, 4 codes].
 constexpr i64 COLUMNS = 32;
-enum { TALLEST = 6 };
 // Bytes of strips that a thread works with, and rows of parts beside them: both in the second cache.
 constexpr i64 STRIPS = 1 << 19, PARTS = 1 << 18;
+// The most rows that pass over strips at a time, and what their number is a multiple of: of 4, 6 and 16.
+constexpr i64 PASSING = 96, EVEN = 48;
 
 // Bytes of a column of a strip.
-static inline i64 column_bytes(i64 depth) { return 4 * quarters(depth); }
+static inline i64 column_bytes(i64 depth) { return chunks_of(depth); }
 // Whether the processor has the instruction, and codes in groups of so many inputs are divided well.
-static inline bool can_multiply(int, i64 group, bool back) {
+static inline bool can_multiply(int, i64 group, bool back, bool) {
     return __builtin_cpu_supports("avx512vnni") && group <= LONGEST && group % (back ? 32 : 4) == 0;
 }
-
-static inline __mmask64 first_bytes(i64 n) { return n >= 64 ? ~0ull : (n <= 0 ? 0 : (1ull << n) - 1); }
 
 // int8 codes, 128 too large.
 struct Bytes {
@@ -37,7 +37,8 @@ struct Nibbles {
     }
 };
 
-// A strip whose columns are outputs first .. first + 32 (even) of codes [O, I], its depth the inputs.
+// A strip whose columns are outputs first .. first + 32 (even) of codes [O, I], its depth the inputs. Rows are read side by side,
+// where the processor does not fetch ahead by itself: the place of each load in the strip that comes next is asked for.
 template <class Form>
 static void strip_of_outputs(const int8_t* codes, i64 O, i64 I, i64 first, uint8_t* strip) {
     const i64 rows = (O + Form::PER - 1) / Form::PER;
@@ -46,6 +47,7 @@ static void strip_of_outputs(const int8_t* codes, i64 O, i64 I, i64 first, uint8
             vec x[W];
             for (i64 o = 0; o < W; o += Form::PER) {
                 const i64 row = (first + half * W + o) / Form::PER;
+                __builtin_prefetch(codes + (row + COLUMNS / Form::PER) * I + i, 0, 2);
                 const __m512i bytes = _mm512_maskz_loadu_epi8(row < rows ? first_bytes(I - i) : 0, codes + (row < rows ? row * I + i : 0));
                 Form::codes(bytes, reinterpret_cast<__m512i*>(x + o));
             }
@@ -59,8 +61,10 @@ static void strip_of_outputs(const int8_t* codes, i64 O, i64 I, i64 first, uint8
 template <class Form>
 static void strip_of_inputs(const int8_t* codes, i64 O, i64 I, i64 first, i64 count, uint8_t* strip) {
     const __mmask64 mask = first_bytes(count < COLUMNS ? count : COLUMNS);
+    constexpr i64 ahead = 64;  // outputs
     for (i64 o = 0; o < O; o += 4, strip += 4 * COLUMNS) {
         __m512i rows[4];
+        for (i64 r = 0; r < 4; r += Form::PER) __builtin_prefetch(codes + (o + r + ahead) / Form::PER * I + first, 0, 2);
         for (i64 r = 0; r < 4; r += Form::PER) {
             const bool here = o + r < O;
             Form::codes(_mm512_maskz_loadu_epi8(here ? mask : 0, codes + (here ? (o + r) / Form::PER * I + first : 0)), rows + r);
@@ -80,47 +84,73 @@ static void strip_of_inputs(const int8_t* codes, i64 O, i64 I, i64 first, i64 co
 }
 
 // to[M, columns] = M rows of x from `row` on times a strip; factors [blocks or 1, COLUMNS], `factor_step` apart.
-template <int M>
+template <int P, int M>
 static void tile_of(const Split& x, i64 row, const uint8_t* strip, const float* factors, i64 factor_step, float* to,
-                         i64 to_step, i64 columns) {
+                    i64 to_step, i64 columns) {
     __m512 sums[M][2];
     for (int m = 0; m < M; ++m) sums[m][0] = sums[m][1] = _mm512_setzero_ps();
-    const i64 blocks = x.blocks(), step = x.step();
-    const int32_t* parts = x.parts + row * step;
+    const i64 blocks = x.blocks(), part = x.part(), step = x.step();
+    const int8_t* parts = x.parts + row * step;
     for (i64 b = 0; b < blocks; ++b, factors += factor_step) {
-        const i64 left = x.depth - b * x.block, count = quarters(left < x.block ? left : x.block);
-        const i64 at = row * blocks + b;
-        __m512i high[M][2], low[M][2];
+        const i64 left = x.depth - b * x.block, count = quarters(left < x.block ? left : x.block), at = row * blocks + b;
+        __m512i s[M][2][P];
 #pragma GCC unroll 6
-        for (int m = 0; m < M; ++m) {
-            high[m][0] = high[m][1] = _mm512_set1_epi32(x.offsets[2 * (at + m * blocks)]);
-            low[m][0] = low[m][1] = _mm512_set1_epi32(x.offsets[2 * (at + m * blocks) + 1]);
-        }
-        for (i64 k = 0; k < count; ++k, strip += 4 * COLUMNS, parts += 2) {
+        for (int m = 0; m < M; ++m)
+#pragma GCC unroll 3
+            for (int p = 0; p < P; ++p) s[m][0][p] = s[m][1][p] = _mm512_set1_epi32(x.offsets[P * (at + m * blocks) + p]);
+        for (i64 k = 0; k < count; ++k, strip += 4 * COLUMNS, parts += 4) {
             const __m512i w0 = _mm512_loadu_si512(strip), w1 = _mm512_loadu_si512(strip + 64);
 #pragma GCC unroll 6
-            for (int m = 0; m < M; ++m) {
-                const __m512i h = _mm512_set1_epi32(parts[m * step]), l = _mm512_set1_epi32(parts[m * step + 1]);
-                add_products(high[m][0], w0, h);
-                add_products(high[m][1], w1, h);
-                add_products(low[m][0], w0, l);
-                add_products(low[m][1], w1, l);
-            }
+            for (int m = 0; m < M; ++m)
+#pragma GCC unroll 3
+                for (int p = 0; p < P; ++p) {
+                    int32_t four;
+                    std::memcpy(&four, parts + m * step + p * part, 4);
+                    add_products(s[m][0][p], w0, _mm512_set1_epi32(four));
+                    add_products(s[m][1][p], w1, _mm512_set1_epi32(four));
+                }
         }
-        const __m512 f0 = _mm512_loadu_ps(factors), f1 = _mm512_loadu_ps(factors + W), up = _mm512_set1_ps(256.0f);
+        const __m512 f0 = _mm512_loadu_ps(factors), f1 = _mm512_loadu_ps(factors + W);
 #pragma GCC unroll 6
         for (int m = 0; m < M; ++m) {
             const __m512 scale = _mm512_set1_ps(x.scales[at + m * blocks]);
-            const __m512 s0 = _mm512_fmadd_ps(_mm512_cvtepi32_ps(high[m][0]), up, _mm512_cvtepi32_ps(low[m][0]));
-            const __m512 s1 = _mm512_fmadd_ps(_mm512_cvtepi32_ps(high[m][1]), up, _mm512_cvtepi32_ps(low[m][1]));
-            sums[m][0] = _mm512_fmadd_ps(s0, _mm512_mul_ps(f0, scale), sums[m][0]);
-            sums[m][1] = _mm512_fmadd_ps(s1, _mm512_mul_ps(f1, scale), sums[m][1]);
+            sums[m][0] = _mm512_fmadd_ps(joined<P>(s[m][0]), _mm512_mul_ps(f0, scale), sums[m][0]);
+            sums[m][1] = _mm512_fmadd_ps(joined<P>(s[m][1]), _mm512_mul_ps(f1, scale), sums[m][1]);
         }
     }
-    const __mmask16 first = static_cast<__mmask16>(first_bytes(columns < W ? columns : W));
-    const __mmask16 second = static_cast<__mmask16>(first_bytes(columns - W < W ? columns - W : W));
-    for (int m = 0; m < M; ++m, to += to_step) {
-        _mm512_mask_storeu_ps(to, first, sums[m][0]);
-        if (second) _mm512_mask_storeu_ps(to + W, second, sums[m][1]);
+    const Edge edge(columns);
+    for (int m = 0; m < M; ++m) edge.store(to + m * to_step, sums[m][0], sums[m][1]);
+}
+
+// The last rows, fewer than a tile.
+template <int P, int M, class... Rest>
+static void last_rows(const Split& x, i64 row, i64 rows, const Rest&... rest) {
+    if constexpr (M > 0) {
+        if (rows == M)
+            tile_of<P, M>(x, row, rest...);
+        else
+            last_rows<P, M - 1>(x, row, rows, rest...);
     }
+}
+
+// All rows first .. stop of x times a strip.
+template <int P>
+static void rows_in_parts(const Split& x, i64 first, i64 stop, const uint8_t* strip, const float* factors, i64 factor_step,
+                          float* to, i64 to_step, i64 columns, bool tiles) {
+    constexpr int M = P == 2 ? 6 : 4;  // 24 sums of 32 registers
+    if (tiles && fits_tiles(x)) {
+        rows_in_tiles<P>(x, first, stop, strip, factors, factor_step, to, to_step, columns);
+        return;
+    }
+    i64 r = first;
+    for (; r + M <= stop; r += M, to += M * to_step) tile_of<P, M>(x, r, strip, factors, factor_step, to, to_step, columns);
+    last_rows<P, M - 1>(x, r, stop - r, strip, factors, factor_step, to, to_step, columns);
+}
+
+template <class... Rest>
+static void rows_of(const Split& x, const Rest&... rest) {
+    if (x.count == 3)
+        rows_in_parts<3>(x, rest...);
+    else
+        rows_in_parts<2>(x, rest...);
 }

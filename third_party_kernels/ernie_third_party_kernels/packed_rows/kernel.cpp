@@ -20,8 +20,8 @@ struct Cut {
         while (width > COLUMNS && (columns + width - 1) / width * j.parts < 4 * j.threads) width -= COLUMNS;
         if (by_group) width = j.group;
         tiles = (columns + width - 1) / width;
-        tall = PARTS / (4 * rows.step()) / TALLEST * TALLEST;
-        tall = tall < TALLEST ? TALLEST : (tall > 16 * TALLEST ? 16 * TALLEST : tall);
+        tall = PARTS / rows.step() / EVEN * EVEN;
+        tall = tall < EVEN ? EVEN : (tall > PASSING ? PASSING : tall);
     }
 };
 
@@ -45,40 +45,21 @@ static void split_all(const Job& j, const Split& to, bool back) {
     });
 }
 
-// All rows first .. stop of x times a strip; the last ones, fewer than a tile, alone.
-template <int M>
-static void last_rows(const Split& x, i64 row, i64 rows, const uint8_t* strip, const float* factors, i64 factor_step, float* to,
-                      i64 to_step, i64 columns) {
-    if constexpr (M > 0) {
-        if (rows == M)
-            tile_of<M>(x, row, strip, factors, factor_step, to, to_step, columns);
-        else
-            last_rows<M - 1>(x, row, rows, strip, factors, factor_step, to, to_step, columns);
-    }
-}
-
-static void rows_of(const Split& x, i64 first, i64 stop, const uint8_t* strip, const float* factors, i64 factor_step, float* to,
-                    i64 to_step, i64 columns) {
-    i64 r = first;
-    for (; r + TALLEST <= stop; r += TALLEST, to += TALLEST * to_step)
-        tile_of<TALLEST>(x, r, strip, factors, factor_step, to, to_step, columns);
-    last_rows<TALLEST - 1>(x, r, stop - r, strip, factors, factor_step, to, to_step, columns);
-}
-
 // false: no memory
 template <class Form>
-static bool in_integers(const Job& j, bool back) {
+static bool in_integers(const Job& j, bool back, Way way) {
     typedef typename Form::Widened Stored;
     const i64 depth = back ? j.O : j.I, columns = back ? j.I : j.O, groups = j.groups();
     const bool by_group = back && j.group;  // the scales belong to depth and columns: rows are split for each group
     const i64 block = j.group && !back ? j.group : BLOCK, sizes = back ? 1 : groups;
-    const Cut cut(j, Split::in(nullptr, 0, depth, block, 0), columns, by_group);
+    const Split form = Split::of(depth, block, Form::OFFSET, way.fine);
+    const Cut cut(j, form, columns, by_group);
     const i64 strips = (cut.width + COLUMNS - 1) / COLUMNS, strip = column_bytes(depth) / 4 * COLUMNS, beside = sizes * COLUMNS;
-    const i64 own = by_group ? up_to(Split::floats(cut.tall, depth, block), 16) + up_to(depth, 16) : 0;
-    const size_t shared = by_group ? 64 : 4 * static_cast<size_t>(up_to(Split::floats(j.rows(), depth, block), 16));
+    const i64 own = by_group ? up_to(form.floats(cut.tall), 16) + up_to(depth, 16) : 0;
+    const size_t shared = by_group ? 64 : 4 * static_cast<size_t>(up_to(form.floats(j.rows()), 16));
     float* all = static_cast<float*>(std::aligned_alloc(64, shared));
     if (!all) return false;
-    const Split rows = Split::in(all, by_group ? 0 : j.rows(), depth, block, Form::OFFSET);
+    const Split rows = form.in(all, by_group ? 0 : j.rows());
     if (!by_group) split_all(j, rows, back);
     const bool enough = with_memory(j.parts * cut.tiles, strips * (strip + beside) + own, j.threads, [&](i64 item, float* memory) {
         const i64 p = item / cut.tiles, tile = item % cut.tiles, first = tile * cut.width;
@@ -98,12 +79,12 @@ static bool in_integers(const Job& j, bool back) {
             for (i64 o = 0; o < j.O; ++o) scales[o] = j.scales_of(p)[o * groups + tile];
         for (i64 r = j.starts[p]; r < j.starts[p + 1]; r += cut.tall) {
             const i64 some = j.starts[p + 1] - r < cut.tall ? j.starts[p + 1] - r : cut.tall;
-            const Split now = by_group ? Split::in(parts, cut.tall, depth, block, Form::OFFSET) : rows;
+            const Split now = by_group ? form.in(parts, cut.tall) : rows;
             for (i64 m = 0; by_group && m < some; ++m) split_row(now, m, j.x + (r + m) * depth, scales);
             const i64 at = by_group ? 0 : r;
             for (i64 s = 0; s < used; ++s)
                 rows_of(now, at, at + some, reinterpret_cast<uint8_t*>(memory + s * strip), factors + s * beside,
-                        sizes > 1 ? COLUMNS : 0, j.y + r * columns + first + s * COLUMNS, columns, count - s * COLUMNS);
+                        sizes > 1 ? COLUMNS : 0, j.y + r * columns + first + s * COLUMNS, columns, count - s * COLUMNS, way.tiles);
         }
     });
     std::free(all);
@@ -112,32 +93,44 @@ static bool in_integers(const Job& j, bool back) {
 #endif
 
 // Whether codes in groups of so many inputs are multiplied in whole numbers.
-static bool takes_integers(int form, i64 group, bool back) {
+static bool takes_integers(int form, i64 group, bool back, bool fine) {
 #if INTEGERS
-    return form < 2 && can_multiply(form, group, back);
+    return form < 2 && can_multiply(form, group, back, fine);
 #else
-    (void)form, (void)group, (void)back;
+    (void)form, (void)group, (void)back, (void)fine;
     return false;
 #endif
 }
 
 template <bool BACK>
-static bool product(int form, const Job& job, bool exact) {
+static bool product(int form, const Job& job, Way way) {
 #if INTEGERS
-    if (!exact && takes_integers(form, job.group, BACK))
-        return form == 0 ? in_integers<Bytes>(job, BACK) : in_integers<Nibbles>(job, BACK);
+    if (takes_integers(form, job.group, BACK, way.fine))
+        return form == 0 ? in_integers<Bytes>(job, BACK, way) : in_integers<Nibbles>(job, BACK, way);
+#else
+    (void)way;
 #endif
     if (form == 0) return in_floats<Int8, BACK>(job);
     if (form == 1) return in_floats<Halves<false>, BACK>(job);
     return in_floats<Halves<true>, BACK>(job);
 }
 
-// form: 0 int8, 1 int4, 2 nf4. back: x is [N, O] and y [N, I]. exact: in float32 whatever the processor can. 1: no memory.
-EXPORT int packed_rows(int form, int back, int exact, const int8_t* codes, const float* scales, i64 group, const float* x,
+#if INTEGERS == 2
+static bool can_tiles() { return has_tiles(); }
+#else
+static bool can_tiles() { return false; }
+#endif
+
+// form: 0 int8, 1 int4, 2 nf4. back: x is [N, O] and y [N, I]. fine, tiles: see Way. 1: no memory.
+EXPORT int packed_rows(int form, int back, int fine, int tiles, const int8_t* codes, const float* scales, i64 group, const float* x,
                        const i64* experts, const i64* starts, i64 parts, i64 I, i64 O, float* y, int threads) {
     const Job job = {codes, scales, group, x, experts, starts, parts, I, O, y, threads};
-    return (back ? product<true>(form, job, exact) : product<false>(form, job, exact)) ? 0 : 1;
+    const Way way = {fine != 0, tiles && can_tiles()};
+    return (back ? product<true>(form, job, way) : product<false>(form, job, way)) ? 0 : 1;
 }
 
-// Whether packed_rows rounds the rows of these products.
-EXPORT int packed_rows_splits(int form, int back, i64 group) { return takes_integers(form, group, back) ? 1 : 0; }
+// Whether packed_rows splits the rows of these products into whole numbers: into two parts, or into three.
+EXPORT int packed_rows_splits(int form, int back, i64 group, int fine) { return takes_integers(form, group, back, fine) ? 1 : 0; }
+
+// Whether this processor multiplies them with tiles.
+EXPORT int packed_rows_tiles() { return can_tiles() ? 1 : 0; }

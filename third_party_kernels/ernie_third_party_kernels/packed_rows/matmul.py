@@ -14,20 +14,20 @@ from ernie_third_party_kernels.tensors import Threads, team
 
 QUANT_DTYPES = {"int8": 0, "int4": 1, "nf4": 2}
 
-#: ``matmul(x, weight, experts, starts, back=, exact=)``: experts and starts as in ``packed_weights``; ``exact`` multiplies
-#: the rows as they are, also where they would be split
+#: ``matmul(x, weight, experts, starts, back=, fine=)``: experts and starts as in ``packed_weights``; ``fine`` keeps of the rows
+#: what float32 holds
 Matmul = Callable[..., Tensor]
 
 
-def matmul_of(library: CDLL, threads: Threads) -> Matmul:
-    """The function, bound to the kernels of ``library``."""
-    arguments = [COUNT] * 3 + [POINTER, POINTER, SIZE] + [POINTER] * 3 + [SIZE] * 3 + [POINTER, COUNT]
+def matmul_of(library: CDLL, threads: Threads, tiles: bool = True) -> Matmul:
+    """The function, bound to the kernels of ``library``; ``tiles``: with those of the processor, where it has them."""
+    arguments = [COUNT] * 4 + [POINTER, POINTER, SIZE] + [POINTER] * 3 + [SIZE] * 3 + [POINTER, COUNT]
     call = function(library, "packed_rows", arguments, COUNT)
 
-    def matmul(x: Tensor, weight: Any, experts: Any, starts: Any, *, back: bool = False, exact: bool = False) -> Tensor:
+    def matmul(x: Tensor, weight: Any, experts: Any, starts: Any, *, back: bool = False, fine: bool = False) -> Tensor:
         N, I, O = x.shape[0], weight.inputs, weight.outputs  # noqa: E741
         y = paddle.empty([N, I if back else O], "float32")
-        form = QUANT_DTYPES[weight.quant_dtype], int(back), int(exact)
+        form = QUANT_DTYPES[weight.quant_dtype], int(back), int(fine), int(tiles)
         stored = weight.qweight.data_ptr(), weight.scales.data_ptr(), weight.group
         where = None if experts is None else experts.ctypes.data, starts.ctypes.data, len(starts) - 1
         if call(*form, *stored, x.data_ptr(), *where, I, O, y.data_ptr(), team(threads, N * I * O)):
@@ -37,7 +37,12 @@ def matmul_of(library: CDLL, threads: Threads) -> Matmul:
     return matmul
 
 
-def splits(library: CDLL, quant_dtype: str, group: int, *, back: bool) -> bool:
-    """Whether rows are rounded to whole numbers in products with these weights, on this processor."""
-    call = function(library, "packed_rows_splits", [COUNT, COUNT, SIZE], COUNT)
-    return bool(call(QUANT_DTYPES[quant_dtype], int(back), group))
+def splits(library: CDLL, quant_dtype: str, group: int, *, back: bool, fine: bool = False) -> bool:
+    """Whether rows are split into whole numbers in products with these weights, on this processor."""
+    call = function(library, "packed_rows_splits", [COUNT, COUNT, SIZE, COUNT], COUNT)
+    return bool(call(QUANT_DTYPES[quant_dtype], int(back), group, int(fine)))
+
+
+def has_tiles(library: CDLL) -> bool:
+    """Whether they are multiplied with the matrix tiles of this processor."""
+    return bool(function(library, "packed_rows_tiles", [], COUNT)())

@@ -9,6 +9,8 @@
 // Columns of a strip, which is stored [pairs, COLUMNS, 2 codes]; rows of a tile: 12 sums of 16 registers.
 constexpr i64 COLUMNS = 16;
 enum { TALLEST = 6 };
+// The most rows that pass over strips at a time, and what their number is a multiple of.
+constexpr i64 PASSING = 16 * TALLEST, EVEN = TALLEST;
 // Bytes of strips that a thread works with, and of rows beside them: both in a second cache of half a mebibyte.
 constexpr i64 STRIPS = 1 << 18, PARTS = 1 << 17;
 
@@ -16,8 +18,8 @@ static inline i64 pairs(i64 n) { return (n + 1) / 2; }
 // Bytes of a column of a strip.
 static inline i64 column_bytes(i64 depth) { return 4 * pairs(depth); }
 // Whether codes in groups of so many inputs are divided well, and 32 bits hold the sums of a group.
-static inline bool can_multiply(int form, i64 group, bool back) {
-    return group <= (form == 0 ? LONGEST / 2 : LONGEST) && group % (back ? COLUMNS : 4) == 0;
+static inline bool can_multiply(int form, i64 group, bool back, bool fine) {
+    return !fine && group <= (form == 0 ? LONGEST / 2 : LONGEST) && group % (back ? COLUMNS : 4) == 0;
 }
 
 // parts [rows, pairs]: two values as the halves of a word; scales [rows, blocks].
@@ -27,10 +29,10 @@ struct Split {
     float* scales;
 
     i64 blocks() const { return (depth + block - 1) / block; }
-    i64 step() const { return pairs(depth); }
-    // floats of memory for so many rows
-    static i64 floats(i64 rows, i64 depth, i64 block) { return rows * (pairs(depth) + (depth + block - 1) / block) + 16; }
-    static Split in(float* memory, i64 rows, i64 depth, i64 block, i64) {
+    i64 step() const { return 4 * pairs(depth); }  // bytes from row to row
+    i64 floats(i64 rows) const { return rows * (pairs(depth) + blocks()) + 16; }
+    static Split of(i64 depth, i64 block, i64, bool) { return {depth, block, nullptr, nullptr}; }
+    Split in(float* memory, i64 rows) const {
         return {depth, block, reinterpret_cast<int32_t*>(memory), memory + rows * pairs(depth)};
     }
 };
@@ -53,7 +55,7 @@ static void split_row(const Split& to, i64 row, const float* x, const float* fac
         for (int i = 0; i < W; ++i) top = most[i] > top ? most[i] : top, lost += doubt[i];
         const bool finite = lost == 0.0f, some = finite && top > 1e-30f;
         const __m256 inverse = _mm256_set1_ps(some ? LEVELS / top : 0.0f);
-        int32_t* out = to.parts + row * to.step() + first / 2;
+        int32_t* out = to.parts + row * pairs(to.depth) + first / 2;
         for (i64 k = 0; k < count; k += 16, out += 8) {
             __m256i words = _mm256_setzero_si256();
             if (finite) {
@@ -149,7 +151,7 @@ template <int M>
 static void tile_of(const Split& x, i64 row, const uint8_t* strip, const float* factors, i64 factor_step, float* to,
                     i64 to_step, i64 columns) {
     alignas(32) float sums[M][COLUMNS] = {};
-    const i64 blocks = x.blocks(), step = x.step();
+    const i64 blocks = x.blocks(), step = pairs(x.depth);
     const int32_t* parts = x.parts + row * step;
     for (i64 b = 0; b < blocks; ++b, factors += factor_step) {
         const i64 left = x.depth - b * x.block, count = pairs(left < x.block ? left : x.block);
@@ -176,4 +178,24 @@ static void tile_of(const Split& x, i64 row, const uint8_t* strip, const float* 
     }
     const i64 here = columns < COLUMNS ? columns : COLUMNS;
     for (int m = 0; m < M; ++m, to += to_step) std::memcpy(to, sums[m], sizeof(float) * static_cast<size_t>(here));
+}
+
+// The last rows, fewer than a tile.
+template <int M, class... Rest>
+static void last_rows(const Split& x, i64 row, i64 rows, const Rest&... rest) {
+    if constexpr (M > 0) {
+        if (rows == M)
+            tile_of<M>(x, row, rest...);
+        else
+            last_rows<M - 1>(x, row, rows, rest...);
+    }
+}
+
+// All rows first .. stop of x times a strip.
+static void rows_of(const Split& x, i64 first, i64 stop, const uint8_t* strip, const float* factors, i64 factor_step, float* to,
+                    i64 to_step, i64 columns, bool) {
+    i64 r = first;
+    for (; r + TALLEST <= stop; r += TALLEST, to += TALLEST * to_step)
+        tile_of<TALLEST>(x, r, strip, factors, factor_step, to, to_step, columns);
+    last_rows<TALLEST - 1>(x, r, stop - r, strip, factors, factor_step, to, to_step, columns);
 }

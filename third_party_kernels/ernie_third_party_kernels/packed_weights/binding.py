@@ -3,8 +3,9 @@ attributes are read here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ctypes import CDLL
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,15 @@ from paddle import Tensor  # noqa: TID253
 
 from ernie_third_party_kernels.code_weights import matmul as ccq_matmul
 from ernie_third_party_kernels.library import COUNT, POINTER, SIZE, function
-from ernie_third_party_kernels.packed_rows.matmul import QUANT_DTYPES, Matmul, matmul_of
+from ernie_third_party_kernels.packed_rows.matmul import QUANT_DTYPES, Matmul, matmul_of, splits
 from ernie_third_party_kernels.tensors import Kernel, Threads, cover, parts_of, plain, team
 
-#: Rows, per expert on average, that are multiplied as they are; more are multiplied by panels of the matrix (`packed_rows`).
+#: Rows, per expert on average, of which float32's precision is kept; more are rounded to 15 bits where they are split.
+FINE_ROWS = 64
+#: Rows that are multiplied as they are; more are multiplied by panels of the matrix (`packed_rows`).
 FEW_ROWS = 64
+#: The same where panels are multiplied in whole numbers that keep float32's precision, which is faster from fewer rows on.
+FEW_SPLIT = 8
 
 
 def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
@@ -49,23 +54,35 @@ def kernels(library: CDLL, threads: Threads) -> Mapping[str, Kernel]:
         matmul_(*stored, x.data_ptr(), *where, I, O, y.data_ptr(), team(threads, N * I * O))
         return y
 
-    return {"dequantize": Kernel(dequantize, _stored), **_by_rows(matmul, matmul_of(library, threads))}
+    split = lru_cache(maxsize=None)(lambda *form: splits(library, *form, back=False, fine=True))
+
+    def few_rows(weight: Any) -> int:
+        return FEW_SPLIT if _is_coded(weight) and split(weight.quant_dtype, weight.group) else FEW_ROWS
+
+    return {"dequantize": Kernel(dequantize, _stored), **_by_rows(matmul, matmul_of(library, threads), few_rows)}
 
 
-def _by_rows(few: Matmul, many: Matmul) -> dict[str, Kernel]:
-    """Both matmuls and their gradients: ``few`` multiplies rows as they are, ``many`` by panels of the matrix."""
+def _by_rows(few: Matmul, many: Matmul, few_rows: Callable[[Any], int]) -> dict[str, Kernel]:
+    """Both matmuls and their gradients: ``few`` multiplies up to ``few_rows`` of a weight as they are, ``many`` by panels of
+    the matrix."""
 
     def product(x: Tensor, weight: Any) -> Tensor:
-        return (few if x.shape[0] <= FEW_ROWS else many)(x, weight, None, _all_rows(x))
+        rows = x.shape[0]
+        if rows <= few_rows(weight):
+            return few(x, weight, None, _all_rows(x))
+        return many(x, weight, None, _all_rows(x), fine=rows <= FINE_ROWS)
 
     def back(dy: Tensor, weight: Any) -> Tensor:
-        return many(dy, weight, None, _all_rows(dy), back=True, exact=dy.shape[0] <= FEW_ROWS)
+        return many(dy, weight, None, _all_rows(dy), back=True, fine=dy.shape[0] <= FINE_ROWS)
 
     def grouped(x: Tensor, weight: Any, routes: Any) -> Tensor:
-        return (few if _are_few(x, routes) else many)(x, weight, *parts_of(routes.experts))
+        parts = parts_of(routes.experts)
+        if _are_few(x, routes, few_rows(weight)):
+            return few(x, weight, *parts)
+        return many(x, weight, *parts, fine=_are_few(x, routes, FINE_ROWS))
 
     def grouped_back(dy: Tensor, weight: Any, routes: Any) -> Tensor:
-        return many(dy, weight, *parts_of(routes.experts), back=True, exact=_are_few(dy, routes))
+        return many(dy, weight, *parts_of(routes.experts), back=True, fine=_are_few(dy, routes, FINE_ROWS))
 
     def can_back(dy: Tensor, weight: Any) -> bool:
         return _is_coded(weight) and _can_product(dy, weight, weight.outputs)
@@ -87,8 +104,8 @@ def _all_rows(x: Tensor) -> Any:
     return np.array([0, x.shape[0]], np.int64)
 
 
-def _are_few(x: Tensor, routes: Any) -> bool:
-    return bool(x.shape[0] <= FEW_ROWS * len(routes.experts))
+def _are_few(x: Tensor, routes: Any, rows: int) -> bool:
+    return bool(x.shape[0] <= rows * len(routes.experts))
 
 
 def _is_coded(weight: Any) -> bool:
@@ -101,7 +118,7 @@ def _can_product(x: Tensor, weight: Any, width: int) -> bool:
 
 
 def _can_grouped(x: Tensor, weight: Any, routes: Any, width: int) -> bool:
-    if not x.shape[0] or not (_is_coded(weight) or _are_few(x, routes)):
+    if not x.shape[0] or not (_is_coded(weight) or _are_few(x, routes, FEW_ROWS)):
         return False
     whole = weight.qweight.ndim == 3 and _fits(x, weight, width)
     return whole and cover(routes.experts, x.shape[0], weight.qweight.shape[0])
