@@ -2,8 +2,10 @@
 
 from erniecore.types.experts import (
     BalancedModel,
+    ExpertChoices,
     ExpertLayer,
     LoadReduction,
+    ReplayedRouter,
     SequenceShard,
     SequenceStatistics,
     SourcedExperts,
@@ -12,8 +14,10 @@ from erniecore.types.experts import (
 
 __all__ = [
     "BalancedModel",
+    "ExpertChoices",
     "ExpertLayer",
     "LoadReduction",
+    "ReplayedRouter",
     "SequenceShard",
     "SequenceStatistics",
     "SourcedExperts",

@@ -6,6 +6,7 @@ Letters: B batch, S sequence, s positions here, T tokens, E experts, k experts p
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
@@ -39,6 +40,33 @@ class SourcedExperts(Protocol):
     def expect_tokens(self, sources: Tensor, num_ranks: int) -> None:
         """Before a pass: the rank that each token of ``x`` comes from, int64 [T], and how many ranks there are."""
         ...
+
+
+@dataclass
+class ExpertChoices:
+    """Which experts a router chose in its last pass, and which it takes in place of its own choice.
+
+    Attributes:
+        given: int64 [T, k] for the passes that follow, in training mode; None: the router chooses.
+        always: ``given`` holds outside of training mode, too.
+        taken: int64 [T, k] of the last pass, best first, padding included; None: there was none.
+    """
+
+    given: Tensor | None = None
+    always: bool = False
+    taken: Tensor | None = None
+
+
+@runtime_checkable
+class ReplayedRouter(Protocol):
+    """A layer whose choice of experts a method can record and give. Scores and weights are computed as ever."""
+
+    @property
+    def num_routers(self) -> int:
+        """Routers of this layer; choices are those of the first."""
+        ...
+
+    choices: ExpertChoices | None
 
 
 class LoadReduction(Protocol):

@@ -127,6 +127,26 @@ def test_killed_run_continues_with_its_pool_and_its_pass_rates(rl):
     assert rollouts[-1]["sampling_gap"] > 1e-3
 
 
+@pytest.mark.slow
+def test_killed_run_replays_its_experts_whatever_is_recomputed(rl):
+    more = {
+        "model__name": "ernie45-moe",
+        "model__path": rl.home / "moe",
+        "method__router_replay": "sampler",
+        "method__rollout_mantissa": 2,
+        "method__updates_per_rollout": 3,
+        "train__max_steps": 6,
+        "checkpoint__every": 1,
+    }
+    rl.complete("whole", **more)
+    rl.kill_at(5, "killed", **more)
+    rl.complete("killed", **more)
+    assert rl.curve("killed") == rl.curve("whole")
+    assert rl.tensors(6, "killed") == rl.tensors(6, "whole")
+    rl.complete("recomputed", **more, train__recompute="full")
+    assert rl.tensors(6, "recomputed") == rl.tensors(6, "whole")
+
+
 @pytest.mark.multiproc
 def test_two_processes_learn_as_one_does(rl):
     more = {**ERNIE5, "train__max_steps": 3, "data__packing": "none"}

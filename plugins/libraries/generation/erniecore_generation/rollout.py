@@ -6,7 +6,7 @@ Letters: B completions, b those still decoded, n tokens of one completion, V voc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from erniecore.api.model import Tokenizer
 from erniecore.api.reward import Completion
-from erniecore_generation.batching import Pool
+from erniecore_generation.batching import Chosen, Pool
 from erniecore_generation.completions import parse_completion, texts_of
 from erniecore_generation.generate import evaluating, stop_token_ids
 from erniecore_generation.media import PromptMedia
@@ -61,13 +61,12 @@ def roll_out(
 
     Args:
         model: a ``CausalLM``, used in evaluation mode; its mode is restored.
-        sampling: sampling parameters. Its ``seed`` and a completion's random stream determine the completion, whatever
-            else is in the batch.
+        sampling: its ``seed`` and a completion's random stream determine the completion, whatever else is in the batch.
         max_new_tokens: of every completion, or one number per prompt.
         streams: random stream of each completion, len(prompts) * copies; default: its index.
         batch_size: completions decoded together, at least those of one prompt; as some end, others begin. 0: all at once.
         media: what images add to each prompt; empty: no prompt has any.
-        until: stop when the first so many completions have ended, and return the others as far as they are; 0: when all have.
+        until: stop when so many of the first completions have ended; others come as far as they are. 0: all end.
 
     Raises:
         UsageError: a prompt that is empty or leaves no room. NumericsError: logits that are not finite.
@@ -85,18 +84,23 @@ def roll_out(
         media=media,
     )
     R, temperature = len(prompts) * copies, 1.0 if sampling.greedy else sampling.temperature
-    width = int(np.max(max_new_tokens, initial=0))
-    log_probs, entropies = np.zeros((R, width)), np.zeros((R, width))
+    log_probs, entropies = np.zeros((2, R, int(np.max(max_new_tokens, initial=0))))
     with evaluating(model):
-        for chosen in pool.run():
+        for chosen in _chosen(pool, until):
             at = chosen.rows, pool.counts[chosen.rows] - 1
             log_probs[at], entropies[at] = measured(chosen.logits, chosen.tokens, temperature)
-            if until and not any(row.live for row in pool.rows[:until]):
-                break
     return [
         Rollout(pool.completion_ids(row), log_probs[row, :n], entropies[row, :n], bool(pool.stopped[row]))
         for row, n in enumerate(pool.counts.tolist())
     ]
+
+
+def _chosen(pool: Pool, until: int) -> Iterator[Chosen]:
+    """What the pool chooses, until its first ``until`` rows have ended; 0: all."""
+    for chosen in pool.run():
+        yield chosen
+        if until and not any(row.live for row in pool.rows[:until]):
+            return
 
 
 def measured(logits: NDArray[np.float32], tokens: Ints, temperature: float) -> tuple[Floats, Floats]:

@@ -120,6 +120,12 @@ class GrpoConfig(RolloutConfig):
         "equal.",
     )
 
+    router_replay: Literal["none", "learner", "sampler"] = Field(
+        "none",
+        description="Of a mixture of experts: learn with the experts that were chosen at the rollout. `learner`: by the weights "
+        "that learn, as they were then (GSPO's routing replay). `sampler`: by those that sampled, which differ with "
+        "`rollout_mantissa` and `rollout_noise`.",
+    )
     ratio: Literal["token", "sequence"] = Field(
         "token",
         description="Importance ratio per token (GRPO), or per completion from its mean log-ratio (GSPO, with epsilons of 3e-4 "
@@ -191,7 +197,7 @@ class UpoConfig(GrpoConfig):
     def _no_hints_beside_given_pairs(self) -> UpoConfig:
         if self.pairs == "offline" and self.hint_probability:
             raise ValueError(
-                "pairs of the data answer the prompt without a hint: set pairs: online, or hint_probability: 0"
+                "pairs of the data complete the prompt without a hint: set pairs: online, or hint_probability: 0"
             )
         return self
 

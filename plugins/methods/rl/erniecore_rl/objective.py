@@ -12,6 +12,8 @@ Letters: T = batch * sequence positions, n loss tokens, a completions, P prompts
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +36,7 @@ from erniecore_rl.pass_rates import PassRates
 from erniecore_rl.pool import RolloutPool
 from erniecore_rl.precision import inexact_weights
 from erniecore_rl.prompts import Prompt, prompts_of
+from erniecore_rl.replay import RouterReplay
 from erniecore_rl.rollouts import ScoredRollouts, go_on, measured, score, score_rollouts, solved
 from erniecore_rl.selection import prompts_of_step
 
@@ -63,6 +66,9 @@ class GrpoObjective(Objective):
         self._step = 0
         self._measured: Metrics = {}
         self._rates = PassRates()
+        replays = isinstance(config, GrpoConfig) and config.router_replay != "none"
+        self._replay = RouterReplay(policy) if replays else None
+        self._seed = 0
         self._pool = RolloutPool(config.group_size)
 
     # ---- rollouts
@@ -95,7 +101,8 @@ class GrpoObjective(Objective):
         Raises:
             CheckpointError: the step continues with completions that the checkpoint does not hold.
         """
-        self._step = step
+        self._step, self._seed = step, seed
+        self._route_freely()
         if (step - 1) % self.repeats == 0:
             self._batches = self._rolled_out(batches, seed)
         else:
@@ -135,7 +142,7 @@ class GrpoObjective(Objective):
         prompts = prompts_of_step(batches, self._step, c, self._rates)
         hinted = float(sum(prompt.hint > 0 for prompt in prompts))
         further: Metrics = {"hinted": (hinted, float(len(prompts)))} if c.hint_probability else {}
-        with inexact_weights(self.policy, mantissa=c.rollout_mantissa, noise=c.rollout_noise, seed=seed):
+        with self._sampler():
             if c.rollout_pool == 1:
                 scored = self._roll_out(prompts, sampling, c.group_size)
             else:
@@ -152,6 +159,11 @@ class GrpoObjective(Objective):
         units = self._units(prompts, scored)
         made = laid.micro_batches(units, c.learn_batch_size, self.tokenizer.pad_id, reader)
         return [self._with_log_probs(batch) for batch in made]
+
+    def _sampler(self) -> AbstractContextManager[None]:
+        """Within, the policy has the weights that sample in this step."""
+        c = self.config
+        return inexact_weights(self.policy, mantissa=c.rollout_mantissa, noise=c.rollout_noise, seed=self._seed)
 
     def _pooled(self, prompts: Sequence[Prompt], sampling: Sampling) -> tuple[ScoredRollouts, Metrics]:
         """This step's rollouts out of the pool; metric ``begun_earlier``: share of their tokens that earlier steps sampled."""
@@ -225,12 +237,32 @@ class GrpoObjective(Objective):
         return np.zeros(len(rewards), np.int8)
 
     def _with_log_probs(self, batch: Batch) -> Batch:
-        """``batch`` with the log-probabilities that the completions have now, by the code that will learn from them."""
+        """``batch`` with the log-probabilities that the completions have now, by the code that will learn from them, and with
+        the experts that learning goes to."""
         completions = completions_of(batch)
+        if self._replay is not None:
+            batch = replace(batch, fields={**batch.fields, **self._experts(self._replay, batch, completions)})
         for name, model in self._models():
             if model is not None:
+                if self._replay is not None and model is self.policy:
+                    self._replay.give(batch.fields, always=True)
                 batch = laid.with_field(batch, name, completions.where, self._constant(model, batch, completions))
+                self._route_freely()
         return batch
+
+    def _experts(self, replay: RouterReplay, batch: Batch, completions: Completions) -> Mapping[str, NDArray[Any]]:
+        """The experts that are chosen at the rollout, by fields."""
+        weights = self._sampler() if self.config.router_replay == "sampler" else nullcontext()
+        with weights:
+            return replay.recorded(lambda: self._constant(self.policy, batch, completions), batch.input_ids.shape)
+
+    def after_step(self, *, step: int, rate: float) -> None:
+        """Outside of updates routers choose as ever."""
+        self._route_freely()
+
+    def _route_freely(self) -> None:
+        if self._replay is not None:
+            self._replay.clear()
 
     def _models(self) -> Sequence[tuple[str, Any]]:
         """(field, model) of the log-probabilities that a rollout keeps."""
@@ -281,6 +313,8 @@ class GrpoObjective(Objective):
         if "advantage" not in batch.fields:
             return self._evaluated(batch)
         completions = completions_of(batch)
+        if self._replay is not None:
+            self._replay.give(batch.fields)
         log_probs, auxiliary = self._log_probs(self.policy, batch, completions)
         extra, metrics = auxiliary_loss(auxiliary, batch, totals["seen"])
         # the first micro-batch also reports what was measured at the rollout

@@ -1,4 +1,4 @@
-"""How often the initial model answers each prompt right: measured once, before the first step. Hints and curricula go by it."""
+"""How often the initial model completes each prompt right: measured once, before the first step. Hints and curricula go by it."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def test_conformance_online_dpo(check):
     check()
 
 
-@pytest.mark.parametrize("name", ["contains", "exact-match", "length-penalty", "numeric", "regex"])
+@pytest.mark.parametrize("name", ["checklist", "contains", "exact-match", "length-penalty", "numeric", "regex"])
 def test_conformance_reward(name):
     outcomes = run_checks(Subject.installed("reward", name))
     assert {o.check: o.detail for o in outcomes if o.status == "failed"} == {}

@@ -15,7 +15,7 @@ from erniecore_ernie45.submodel import Submodel
 from paddle import Tensor, nn  # noqa: TID253
 
 from erniecore.api import ops
-from erniecore.api.experts import SequenceShard, WholeSequences
+from erniecore.api.experts import ExpertChoices, SequenceShard, WholeSequences
 from erniecore_ernie45_moe.architecture import MoeArchitecture
 from erniecore_ernie45_moe.balance import Measured
 from erniecore_ernie45_moe.config import RouterSection
@@ -98,10 +98,12 @@ class MoeBlock(nn.Layer):  # type: ignore[misc]
     Attributes:
         rows: how statistics see the positions that other ranks have.
         num_routers: each for its own tokens and its own ``arch.num_experts`` experts.
+        choices: see ``erniecore.api.experts.ReplayedRouter``.
     """
 
     rows: SequenceShard = WholeSequences()
     num_routers = 1
+    choices: ExpertChoices | None = None
 
     def __init__(self, arch: MoeArchitecture, config: RouterSection) -> None:
         super().__init__()
@@ -165,14 +167,19 @@ class MoeBlock(nn.Layer):  # type: ignore[misc]
     def route_by(self, x_TH: Tensor, router: int) -> Routing:
         """Where each token goes by one of the routers."""
         arch, bias_1E = self.arch, self.moe_statics.e_score_correction_bias[router : router + 1]
-        return route(
+        choices = self.choices if router == 0 else None
+        routing = route(
             x_TH,
             self.routers()[router],
             bias_1E,
             num_selected=arch.num_selected,
             norm_min=arch.norm_min,
             scoring=arch.scoring,
+            given_Tk=None if choices is None or not (self.training or choices.always) else choices.given,
         )
+        if choices is not None:
+            choices.taken = routing.experts
+        return routing
 
     def route_reduced(self, x_TH: Tensor, reduced: Reduced) -> Routing:
         """Where each token goes among fewer experts, by their place among these, as a router that has no others; with a choice

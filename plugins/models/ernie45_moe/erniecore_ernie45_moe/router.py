@@ -36,9 +36,16 @@ SCORES = {"softmax": lambda logits: F.softmax(logits, axis=-1), "sigmoid": F.sig
 
 
 def route(
-    x_TH: Tensor, gate_HE: Tensor, bias_E: Tensor, *, num_selected: int, norm_min: float, scoring: str = "softmax"
+    x_TH: Tensor,
+    gate_HE: Tensor,
+    bias_E: Tensor,
+    *,
+    num_selected: int,
+    norm_min: float,
+    scoring: str = "softmax",
+    given_Tk: Tensor | None = None,
 ) -> Routing:
-    """Scores of all experts, the ``num_selected`` with the highest score + bias, and their weights.
+    """Scores of all experts, the ``num_selected`` with the highest score + bias or those that are given, and their weights.
 
     float32 whatever the model's dtype and whatever automatic casting is on. Gradients flow through scores and
     weights, not through the selection.
@@ -46,7 +53,7 @@ def route(
     with paddle.amp.auto_cast(enable=False):
         logits_TE = paddle.matmul(x_TH.astype("float32"), gate_HE)
         scores_TE = SCORES[scoring](logits_TE)
-        experts_Tk = select(scores_TE, bias_E, num_selected)
+        experts_Tk = select(scores_TE, bias_E, num_selected) if given_Tk is None else given_Tk
         weights_Tk = normalize(paddle.take_along_axis(scores_TE, experts_Tk, axis=1), norm_min)
     return Routing(logits_TE, scores_TE, experts_Tk, weights_Tk)
 

@@ -38,6 +38,25 @@ def test_the_bias_selects_but_does_not_weigh():
     np.testing.assert_allclose(routing.scores.numpy().sum(1), 1.0, rtol=1e-6)
 
 
+def test_given_experts_are_taken_with_weights_of_the_present_scores():
+    rng = np.random.default_rng(0)
+    x, gate = (paddle.to_tensor(rng.standard_normal(s).astype(np.float32)) for s in ((T, H), (H, E)))
+    bias, options = paddle.zeros([1, E]), {"num_selected": K, "norm_min": 1e-12}
+    chosen = route(x, gate, bias, **options)
+    again = route(x, gate, bias, given_Tk=chosen.experts, **options)
+    for one, two in zip(chosen, again, strict=True):
+        np.testing.assert_array_equal(one.numpy(), two.numpy())
+    moved = gate + 2 * paddle.to_tensor(rng.standard_normal((H, E)).astype(np.float32))
+    moved.stop_gradient = False
+    given = route(x, moved, bias, given_Tk=chosen.experts, **options)
+    assert (route(x, moved, bias, **options).experts.numpy() != chosen.experts.numpy()).any()
+    np.testing.assert_array_equal(given.experts.numpy(), chosen.experts.numpy())
+    scores = np.take_along_axis(given.scores.numpy(), chosen.experts.numpy(), axis=1)
+    np.testing.assert_allclose(given.weights.numpy(), scores / scores.sum(1, keepdims=True), rtol=1e-6)
+    given.weights[:, 0].sum().backward()
+    assert np.abs(moved.grad.numpy()).max() > 0
+
+
 def test_routing_is_float32_for_activations_of_any_dtype():
     gate = paddle.rand([H, E])
     routing = route(paddle.rand([T, H]).astype("float64"), gate, paddle.zeros([1, E]), num_selected=K, norm_min=1e-12)
