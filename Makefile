@@ -9,8 +9,9 @@ PLUGINS := $(sort $(dir $(wildcard plugins/*/*/pyproject.toml)))
 KERNELS := third_party_kernels
 # A build writes the egg-info: whoever builds a wheel need not install again.
 SOURCES := pyproject.toml $(addsuffix pyproject.toml,$(PLUGINS)) $(filter-out %.egg-info,$(wildcard $(KERNELS)/*.*)) $(wildcard $(KERNELS)/*/*.h $(KERNELS)/*/*/*.cpp)
-# CONSTRAINTS=constraints.txt installs the versions with which the tests ran.
-PIP := $(BIN)/pip install --quiet --no-compile $(addprefix --constraint ,$(CONSTRAINTS))
+# The versions with which the tests ran, on the Python of which they are known; CONSTRAINTS= takes what the index offers.
+CONSTRAINTS ?= constraints.txt
+PIP = $(BIN)/pip install --quiet --no-compile $(addprefix --constraint ,$(CONSTRAINTS))
 # the libraries that the core depends on
 CORE := $(foreach l,errors system catalog checkpoint sampler ops,-e ./plugins/libraries/$(l))
 EDITABLE := $(foreach p,$(PLUGINS) $(KERNELS),-e ./$(p))
@@ -31,6 +32,7 @@ $(VENV)/.ready: $(SOURCES) | $(BIN)/pip
 	@touch $@
 
 # The newest releases that the pyproject.toml files allow, and what is then another version than in constraints.txt.
+install-latest: CONSTRAINTS :=
 install-latest: $(VENV)/.ready
 	$(PIP) --upgrade --upgrade-strategy eager --no-build-isolation -e '.[cpu,data,test,dev]' $(EDITABLE)
 	$(BIN)/python tests/helpers/tested_versions.py
