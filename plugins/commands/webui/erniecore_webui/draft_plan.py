@@ -17,7 +17,7 @@ from typing import Any
 from erniecore.api import UsageError
 from erniecore.api.installation import host_memory
 from erniecore_webui.actions import Actions, printed_json
-from erniecore_webui.drafts import Told, arguments, check_paths, draft_file, told_of
+from erniecore_webui.drafts import Told, Verdict, arguments, check_paths, draft_file, source_paths, told_of
 from erniecore_webui.settings_files import check_size
 from erniecore_webui.site import Site
 from erniecore_webui.yaml_edits import flat, read
@@ -136,23 +136,14 @@ def accelerator_memory(device: str, _moment: int = 0) -> int | None:
 def steps_from_epochs(site: Site, text: str, plan: Mapping[str, Any], epochs: float) -> int | None:
     """Steps of a run whose settings give epochs, from its tokenized rows; None: they are too many to be counted while somebody
     types, or cannot be read."""
-    settings = read(text)
-    files = list(_files(settings))
     length = (plan.get("estimate") or {}).get("sequence_length")
     per_step = plan.get("tokens_per_step")
-    try:
-        stamps = tuple((name, (site.home / name).stat()) for name in files)
-    except OSError:
+    said = printed_json(_said_of_rows(site, text))
+    found = said.get("tokens") if isinstance(said, dict) else None
+    if not length or not per_step or not isinstance(found, dict) or not found.get("samples"):
         return None
-    if not files or not length or not per_step or sum(facts.st_size for _, facts in stamps) > _COUNTED:
-        return None
-    given = tuple(a for a in arguments(text) if a.startswith(_ABOUT_DATA) and not a.startswith("data.eval="))
-    known = tuple((name, facts.st_size, facts.st_mtime_ns) for name, facts in stamps)
-    found = _tokens(site.actions, given, known)
-    values = flat(settings)
+    values = flat(read(text))
     packing = str(values.get("data.packing", "greedy"))
-    if not found or not found.get("samples"):
-        return None
     fill = found.get("fill_rate", {}).get(packing)
     packed = fill and packing != "none"
     sequences = float(math.ceil(found["tokens"] / (fill * length) - 1e-6) if packed else found["samples"])
@@ -161,17 +152,31 @@ def steps_from_epochs(site: Site, text: str, plan: Mapping[str, Any], epochs: fl
     return int(max(1, math.ceil(sequences * epochs / at_once - 1e-6)))
 
 
-def _files(settings: Mapping[str, Any]) -> Iterator[str]:
-    content = flat(settings).get("data.train")
-    for source in content if isinstance(content, list) else [content]:
-        path = source.get("path") if isinstance(source, Mapping) else source
-        if path:
-            yield str(Path(str(path)))
+def problems_of_rows(site: Site, text: str) -> Verdict:
+    """What is wrong with the rows to train on, as far as they are few enough to be read while somebody types."""
+    said = printed_json(_said_of_rows(site, text))
+    if not isinstance(said, dict) or said.get("event") != "error":
+        return Verdict()
+    # whatever the command says of them, the field names the files
+    return Verdict(errors={"data.train": [told_of(said["error"])]})
+
+
+def _said_of_rows(site: Site, text: str) -> str:
+    """What ``ernie data stats`` says of the rows; ``""``: there are none, or too many."""
+    files = [str(Path(name)) for name in source_paths(read(text), "data.train")]
+    try:
+        known = tuple(
+            (name, facts.st_size, facts.st_mtime_ns) for name in files for facts in [(site.home / name).stat()]
+        )
+    except OSError:
+        return ""
+    if not files or sum(size for _, size, _ in known) > _COUNTED:
+        return ""
+    given = tuple(a for a in arguments(text) if a.startswith(_ABOUT_DATA) and not a.startswith("data.eval="))
+    return _stats(site.actions, given, known)
 
 
 @lru_cache(maxsize=64)
-def _tokens(actions: Actions, given: tuple[str, ...], files: tuple[tuple[str, int, int], ...]) -> dict[str, Any]:
-    """What ``ernie data stats`` says of the tokens. ``files``: asked again when they change."""
-    found = actions.asked("data", "stats", *given, "--json").json()
-    tokens = found.get("tokens") if isinstance(found, dict) else None
-    return tokens if isinstance(tokens, dict) else {}
+def _stats(actions: Actions, given: tuple[str, ...], files: tuple[tuple[str, int, int], ...]) -> str:
+    """``files``: it is asked again when they change."""
+    return actions.asked("data", "stats", *given, "--json").output

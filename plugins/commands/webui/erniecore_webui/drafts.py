@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shlex
 import threading
@@ -30,6 +31,8 @@ _AT_A_TIME = threading.Semaphore(2)
 #: what was said of the newest draft, and seconds for which that is believed
 _LAST: dict[tuple[Path, str], tuple[float, Verdict]] = {}
 _BELIEVED = 10.0
+#: what a problem says that has no key, because nothing was written
+_NOBODY = re.compile(r"\bno (\w+)(?: function)? is selected")
 _NEITHER = "a path below the directory of the runs, of the models or of commands"
 
 
@@ -119,13 +122,38 @@ def judged(site: Site, text: str) -> Verdict:
     found = _verdict(result.output, str(path), flat(settings))
     _LAST.clear()
     _LAST[site.state, text] = time.monotonic(), found
-    if found.plan and "extends" not in settings and not _has_tokenizer(settings):
-        # a plan needs none, a run does
-        missing = UsageError(
+    # a plan needs neither tokenizer nor rows, a run does
+    missing = _missing(site, settings) if found.plan and "extends" not in settings else {}
+    return Verdict(errors=missing) if missing else found
+
+
+def _missing(site: Site, settings: Mapping[str, Any]) -> dict[str, list[Told]]:
+    """What a run needs and a plan does not: key -> what is not there."""
+    found: dict[str, list[Told]] = {}
+    if not _has_tokenizer(settings):
+        error = UsageError(
             "no tokenizer", fix="name its directory, or a model directory in model.path", code="ERN-C010"
         )
-        return Verdict(errors={"model.tokenizer": [told_of(missing.fields())]})
+        found["model.tokenizer"] = [told_of(error.fields())]
+    for key in ("data.train", "data.eval"):
+        for name in source_paths(settings, key):
+            # names of hubs, other remote files and patterns are looked up by the run
+            if not re.search(r"^[a-z][a-z0-9+-]*:|[*?\[]", name) and not (site.home / name).exists():
+                error = UsageError("the data file cannot be read", found=f"{name}: no such file", code="ERN-D002")
+                found.setdefault(key, []).append(told_of(error.fields()))
+    if not list(source_paths(settings, "data.train")):
+        error = UsageError("there is no training data", fix="name a file of rows", code="ERN-D001")
+        found["data.train"] = [told_of(error.fields())]
     return found
+
+
+def source_paths(settings: Mapping[str, Any], key: str) -> Iterator[str]:
+    """The paths of ``data.train`` or ``data.eval``, as they are written."""
+    content = flat(settings).get(key)
+    for source in content if isinstance(content, list) else [content]:
+        path = source.get("path") if isinstance(source, Mapping) else source
+        if path:
+            yield str(path)
 
 
 def last_judged(site: Site, text: str) -> Verdict:
@@ -157,7 +185,7 @@ def _verdict(output: str, path: str, values: Mapping[str, Any]) -> Verdict:
     errors: dict[str, list[Told]] = {}
     general = []
     for problem in error["problems"]:
-        key, line = _key(problem["key"]), problem.get("line")
+        key, line = _key(problem["key"]) or _left_out(problem["message"]), problem.get("line")
         ours = line and problem["source"].endswith(Path(path).name)
         # what comes from a recipe or another file says so
         place = f"line {line}: " if ours else f"{problem['source']}:{line}: " if line else ""
@@ -172,10 +200,17 @@ def _verdict(output: str, path: str, values: Mapping[str, Any]) -> Verdict:
 
 def _key(name: str) -> str:
     """The setting that an error is about; a kind is the name of its plugin."""
-    section, _, rest = name.partition(".")
+    section, _, rest = re.sub(r"\[\d+\]$", "", name).partition(".")
+    section = next((several for several, kind in MANY.items() if kind == section), section)
     if section in RUN_KINDS and not rest:
         return "model.path" if section == "model" else f"{section}.name"
-    return name if rest or section in MANY else ""
+    return name if rest else section if section in MANY else ""
+
+
+def _left_out(message: str) -> str:
+    """The setting that a problem misses; ``""`` where it is another problem."""
+    found = _NOBODY.search(message)
+    return _key(found[1]) if found else ""
 
 
 def command_of(text: str, place: str, out: str) -> str:

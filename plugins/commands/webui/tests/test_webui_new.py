@@ -1,6 +1,7 @@
 """A new run from the page: text and form are one document, errors and plan are those of the command, nothing leaves the roots."""
 
 import json
+import re
 import shlex
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -209,6 +210,84 @@ def test_a_field_changes_the_text_and_the_errors_are_those_of_the_command(browse
     assert not list((site.state / "drafts").iterdir())
 
 
+WRONG = {
+    "integer": "1.5",
+    "number": "x",
+    "list of integer": "[a]",
+    "list of number": "[a]",
+    "mapping": "3",
+    "list of text": "3",
+}
+
+
+def wrong_value(field):
+    """What no value of this field is; None where it takes every text, or names plugins."""
+    if field.names_plugins or field.key.endswith(".name"):
+        return None
+    if field.choices and field.type != "text":
+        return "nothing-of-these"
+    return next((value for kind, value in WRONG.items() if re.match(kind + r"\b", field.type)), None)
+
+
+@pytest.mark.parametrize("start", [
+    {"method": "sft", "adapter": "lora", "quantizer": "wint8"},
+    {"method": "grpo", "optimizer": "muon", "parallel": "hybrid", "rewards": ["exact-match"]},
+    {"method": "dpo", "adapter": "oft", "callbacks": ["eval-generate"], "launcher": "elastic-nodes"},
+])  # fmt: skip
+def test_the_error_of_every_field_stands_at_it(browser, site, talker, start):
+    (site.home / "model").symlink_to(talker / "model")
+    site.models._roots.append(talker.resolve())
+    fields = [field for group in groups(chosen(start)) for field in group.fields]
+    settings = {kind: {"name": name} if isinstance(name, str) else name for kind, name in start.items()}
+    settings["model"] = {"path": "model"}
+    wrong = {field.key: value for field in fields if (value := wrong_value(field)) is not None}
+    assert len(wrong) > 60
+    text = with_wrong(yaml.safe_dump(settings), fields, wrong)
+    found = browser.post("/new/check", data={"text": text}).json()
+    at_fields = {key: [error["text"] for error in errors] for key, errors in found["errors"].items()}
+    assert at_fields.keys() >= wrong.keys(), (wrong.keys() - at_fields.keys(), found["general"])
+    assert all(re.search(r"\bline \d+: ", at_fields[key][0]) for key in wrong)
+    assert not found["general"]
+
+
+@pytest.mark.parametrize(("text", "key"), [
+    ("method: sft\ndata: {train: rows.jsonl}", "model.path"), ("model: {path: model}\ndata: {train: rows.jsonl}", "method.name"),
+    ("model: {path: model}\nmethod: grpo\ndata: {train: rows.jsonl}", "rewards"),
+    ("model: {path: model}\nmethod: sft", "data.train"),
+    ("model: {path: model}\nmethod: sft\ndata: {train: gone.jsonl}", "data.train"),
+    ("model: {path: model}\nmethod: sft\nadapter: loro\ndata: {train: rows.jsonl}", "adapter.name"),
+    ("model: {path: model}\nmethod: sft\ncallbacks: [visualdll]\ndata: {train: rows.jsonl}", "callbacks"),
+])  # fmt: skip
+def test_what_is_left_out_or_not_there_stands_at_its_field(browser, site, talker, text, key):
+    (site.home / "rows.jsonl").write_bytes((talker / "rows.jsonl").read_bytes())
+    (site.home / "model").symlink_to(talker / "model")
+    site.models._roots.append(talker.resolve())
+    found = browser.post("/new/check", data={"text": text}).json()
+    assert (list(found["errors"]), found["general"]) == ([key], [])
+    assert not found["plan"]
+
+
+def test_rows_that_cannot_be_read_stand_at_their_field_before_a_run_begins(browser, site, talker):
+    (site.home / "model").symlink_to(talker / "model")
+    (site.home / "rows.jsonl").write_text('{"a": 1}\n')
+    site.models._roots.append(talker.resolve())
+    for steps in ("", "train: {max_steps: 3}\n"):
+        text = "model: {path: model}\nmethod: sft\ndata: {train: rows.jsonl, max_seq_len: 96}\n" + steps
+        assert browser.post("/new/check", data={"text": text}).json()["count"]
+        told = browser.post("/new/steps", data={"text": text}).json()
+        assert [error["code"] for error in told["errors"]["data.train"]] == ["ERN-D051"]
+    (site.home / "rows.jsonl").write_bytes((talker / "rows.jsonl").read_bytes())
+    told = browser.post("/new/steps", data={"text": text}).json()
+    assert told == {"plan": "", "errors": {}, "general": []}  # max_steps says how many there are
+
+
+def with_wrong(text, fields, wrong):
+    for field in fields:
+        if field.key in wrong:
+            text = changed(text, field.path, wrong[field.key])
+    return text
+
+
 @pytest.mark.parametrize("text", [
     "model: {path: /etc}", "data: {train: [{path: ../x.jsonl}]}", "extends: /etc/x.yaml", "extends: ../../../x.yaml",
     "data: {cache: ~root/x}", "run: {out: here}", "plugins: [/tmp/x.py]", "data: {train: [link.jsonl]}",
@@ -248,15 +327,17 @@ def test_a_value_that_is_half_typed_is_an_error_of_its_field(browser, site, monk
             assert found["general"] or found["errors"] or "out" not in flat(read(found["text"])), value
             assert "run.out" not in flat(read(found["text"]))
     assert changed("adapter: ~\n", "adapter.name", "lora") == "adapter: {name: lora}\n"
-    assert judged(site, "adapter: ~\nmodel: {path: ~}").plan  # that is no path, it is null
+    (site.home / "b").touch()
+    assert judged(site, "adapter: ~\nmodel: {path: ~}\ndata: {train: b}").plan  # that is no path, it is null
 
 
 def test_of_two_tabs_one_gets_the_name(browser, site, monkeypatch):
     """The second one's settings were those of the first one's run, which had not begun to read them."""
     monkeypatch.setattr(site.tasks, "advance", lambda: None)  # it waits
     monkeypatch.setattr(site.actions, "asked", lambda *a: Result(0, '{"parameters": {}}'))
+    (site.home / "b").touch()
     with ThreadPoolExecutor(4) as pool:
-        texts = [f"run: {{seed: {number}}}" for number in range(8)]
+        texts = [f"data: {{train: b}}\nrun: {{seed: {number}}}" for number in range(8)]
         answers = list(pool.map(lambda text: browser.post("/new/start", data={"text": text, "name": "x"}), texts))
     assert sorted(answer.status_code for answer in answers) == [200, *[400] * 7]
     winner = next(text for text, answer in zip(texts, answers, strict=True) if answer.status_code == 200)
@@ -269,7 +350,8 @@ def test_of_two_tabs_one_gets_the_name(browser, site, monkeypatch):
 def test_a_run_starts_at_once_or_in_the_queue(browser, site, monkeypatch):
     monkeypatch.setattr(site.tasks, "advance", lambda: None)  # it waits
     monkeypatch.setattr(site.actions, "asked", lambda *a: Result(0, '{"parameters": {}}'))
-    text = "# ours\r\nmethod: sft\r\ndevice: {name: cuda}"
+    (site.home / "b").touch()
+    text = "# ours\r\nmethod: sft\r\ndata: {train: b}\r\ndevice: {name: cuda}"
     for name, when in (("one", "now"), ("two", "queue"), ("three", "front")):
         answer = browser.post("/new/start", data={"text": text, "name": name, "when": when})
         assert f"ernie run runs/settings/{name}.yaml --out runs/{name}" in answer.text

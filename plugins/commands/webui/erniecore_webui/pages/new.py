@@ -18,7 +18,7 @@ from starlette.routing import Route
 from erniecore.api import UsageError
 from erniecore.api.settings import RUN_KINDS
 from erniecore_webui.data_files import is_rows
-from erniecore_webui.draft_plan import layouts, needs_of, steps_from_epochs
+from erniecore_webui.draft_plan import layouts, needs_of, problems_of_rows, steps_from_epochs
 from erniecore_webui.drafts import Told, Verdict, command_of, judged, last_judged, start, told_of
 from erniecore_webui.index import run_id
 from erniecore_webui.rendering import form, fragment, page, site_of
@@ -115,7 +115,7 @@ def _checked(request: Request, given: dict[str, str]) -> Response:
     answer: dict[str, Any] = {
         "text": text, "values": shown(form_groups, settings), "general": general, "errors": errors,
         "command": _command(site, text, given.get("name", "")), "plan": _plan(request, verdict.plan, None),
-        "plugins": plugins.text(), "count": bool(verdict.plan) and not verdict.plan.get("max_steps"),
+        "plugins": plugins.text(), "count": bool(verdict.plan),
     }  # fmt: skip
     if answer["plugins"] != given.get("plugins", ""):
         answer["fields"] = fragment(request, "new_fields.html", groups=form_groups, values=answer["values"])
@@ -174,20 +174,26 @@ def _plan(request: Request, plan: Mapping[str, Any], counted: int | None) -> str
 
 
 async def steps(request: Request) -> Response:
-    """The plan with the steps that come from epochs; the rows are tokenized, which typing need not wait for."""
+    """What is wrong with the rows, and the plan with the steps that come from epochs: rows are tokenized for both, which typing
+    need not wait for."""
     text = (await form(request)).get("text", [""])[0].replace("\r\n", "\n")
-    return JSONResponse({"plan": await run_in_threadpool(_counted, request, text)})
+    return JSONResponse(await run_in_threadpool(_counted, request, text))
 
 
-def _counted(request: Request, text: str) -> str:
+def _counted(request: Request, text: str) -> dict[str, Any]:
     site = site_of(request)
     plan = last_judged(site, text).plan
     if not plan:
-        return ""
+        return {"plan": "", "errors": {}, "general": []}
     settings = read(text)
-    field = field_of(groups(_chosen(site, settings)), "train.epochs")
+    form_groups = groups(_chosen(site, settings))
+    errors, general = _placed(form_groups, problems_of_rows(site, text))
+    if errors or general or plan.get("max_steps"):
+        return {"plan": "", "errors": errors, "general": general}
+    field = field_of(form_groups, "train.epochs")
     epochs = flat(settings).get("train.epochs", field.default if field else "1")
-    return _plan(request, plan, steps_from_epochs(site, text, plan, float(epochs)))
+    steps = steps_from_epochs(site, text, plan, float(epochs))
+    return {"plan": _plan(request, plan, steps), "errors": {}, "general": []}
 
 
 async def propose_layouts(request: Request) -> Response:

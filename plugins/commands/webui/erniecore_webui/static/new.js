@@ -125,7 +125,7 @@ function show(found) {
   if (changes.length) return;
   draft.dataset.settled = "true";
   if (submitting && !count && !found.toolkit) draft.requestSubmit();
-  else if (found.count) steps(text.value, asked);
+  else if (found.count) rows(text.value, asked, found);
   submitting = false;
 }
 
@@ -139,11 +139,13 @@ function plan(html) {
   if (focused) ([...shown.querySelectorAll("[data-apply]")].find((e) => e.dataset.apply === focused) || details?.querySelector("summary"))?.focus();
 }
 
-// Steps that come from epochs: the rows are tokenized, which the rest need not wait for.
-async function steps(about, number) {
+// What is wrong with the rows, and steps that come from epochs: the rows are tokenized, which the rest need not wait for.
+async function rows(about, number, before) {
   try {
     const found = await post("/new/steps", { text: about });
-    if (number === asked && text.value === about && found.plan) plan(found.plan);
+    if (number !== asked || text.value !== about) return;
+    if (found.plan) plan(found.plan);
+    if (found.general.length || Object.keys(found.errors).length) show({ ...before, ...found, fields: "", count: false });
   } catch { /* the next answer says whether the server is there */ }
 }
 
