@@ -168,7 +168,7 @@ def resume(request: Request) -> Response:
     path = site.index.path(request.path_params["id"])
     argv = [*ERNIE, *_resume_command(site, path)[1:], *request.state.more]
     summary = site.index.summary(path)
-    site.tasks.add(argv, f"resume {summary.name}", device=summary.device or "cpu", run=summary.run)
+    site.tasks.add(argv, f"resume {summary.run}", device=summary.device or "cpu", run=summary.run)
     return RedirectResponse(f"/run/{summary.id}", 303)
 
 

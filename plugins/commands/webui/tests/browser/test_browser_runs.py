@@ -2,6 +2,7 @@
 
 import json
 import time
+from pathlib import Path
 
 import pytest
 from browser_checks import until
@@ -108,6 +109,33 @@ def test_pictures_of_the_other_pages(visit, server, whole, image):
     image(page, "runs-dark")
     page.goto(server.base + "/run/whole/settings")
     assert page.get_by_text("train.learning_rate").is_visible()
+    page.goto(server.base + "/queue")
+    page.wait_for_selector("#tasks tr:has-text('export stopped') .badge.finished")
+    image(page, "queue")
+    page = visit("/machine")
+    page.wait_for_selector("td:has-text('processor')")
+    image(page, "machine")
+    page.goto(server.base + "/plugins")
+    page.get_by_text("editable, from a clone").first.wait_for()
+    image(page, "plugins")
+    page.goto(server.base + "/models")
+    page.get_by_role("link", name="runs/whole/model", exact=True).wait_for()
+    image(page, "models")
+
+
+def test_the_report_is_shown_as_it_is_sent(visit, server, whole):
+    page = visit("/run/whole")
+    page.get_by_role("button", name="Report").click()  # its settings asked for none
+    page.wait_for_url("**/run/whole/report.html")
+    assert page.get_by_text("rows kept").is_visible()
+    assert page.locator("svg").count() > 3
+    assert page.evaluate("getComputedStyle(document.querySelector('svg')).display") != "inline"  # its styles apply
+    assert not page.evaluate("document.scripts.length")
+    page.goto(server.base + "/run/whole")
+    with page.expect_download() as sent:
+        page.get_by_role("link", name="Download the report").click()
+    assert sent.value.suggested_filename == "whole-report.html"
+    assert Path(sent.value.path()).read_bytes() == (whole / "report.html").read_bytes()
 
 
 def test_what_was_trained_talks_beside_its_base(visit, server, whole, image):
