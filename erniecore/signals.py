@@ -132,7 +132,7 @@ def guarding_import() -> Iterator[None]:
 
 class _Finder:
     """Finds no module, but is asked for every one: a place to look at signals, and to take them back from paddle. Those that
-    it takes wait from one look to the next."""
+    it takes wait from one look to the next, as long as this is the only thread."""
 
     def __init__(self) -> None:
         now = {number: signal.getsignal(number) for number in SIGNALS}

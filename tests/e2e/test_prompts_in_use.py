@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from erniecore_ernie45.templating import choose_template
-from erniecore_ernie45_vl.templating import TEMPLATES
+from erniecore_ernie45_vl.templating import TEMPLATES as VL
 from erniecore_generation.completions import parse_completion, prompt_ids
+from erniecore_paddleocr_vl.templating import TEMPLATES as OCR
 from erniecore_sft.encoder import SftEncoder
 from erniecore_text import SentencePieceTokenizer
 
@@ -44,8 +45,9 @@ ROWS = {
     "call": ((Q1, answer("", "I ask", [CALL]), RESULT, answer("it is 3", "3")), (TOOL,)),
     "call without reasoning": ((Q1, answer("", "", [CALL]), RESULT, answer("it is 3")), (TOOL,)),
 }
+TEMPLATES = {**VL, **OCR}
 #: templates without a place for reasoning, and for tools
-SILENT, TOOLLESS = {"ernie45"}, {"ernie45", "ernie45-vl", "ernie45-vl-thinking"}
+SILENT, TOOLLESS = {"ernie45", "paddleocr-vl"}, {"ernie45", "ernie45-vl", "ernie45-vl-thinking", "paddleocr-vl"}
 #: templates whose usual prompt closes reasoning before it has begun
 SWITCHED = {"ernie45-vl"}
 

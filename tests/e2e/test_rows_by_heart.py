@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import pytest
 from erniecore_ernie45.templating import builtin_source
-from erniecore_ernie45_vl.templating import TEMPLATES
+from erniecore_ernie45_vl.templating import TEMPLATES as VL
 from erniecore_generation.respond import generate_text
 from erniecore_model_init.new_model import init_model
+from erniecore_paddleocr_vl.templating import TEMPLATES as OCR
 from processes import user_environ
 from seers import make_seer
 
@@ -21,6 +22,7 @@ import erniecore
 from erniecore.errors import Exit
 from erniecore.types.records import IMAGE_MARKER, Media, Message, ToolCall
 
+TEMPLATES = {**VL, **OCR}
 SPREAD = 0.1  # of the first weights
 SIZE = "hidden_size=64,intermediate_size=128,num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=2"
 SIZE += f",initializer_range={SPREAD}"
@@ -79,6 +81,7 @@ HEARTS = {
     "thinking": Heart("ernie45", [*TEXTS, REASONED, *CALLS]),
     "ernie45-vl": Heart("ernie45-vl", [*TEXTS, REASONED], {"a.png": "a cat", "b.png": "two"}),
     "ernie45-vl-thinking": Heart("ernie45-vl", [*TEXTS, REASONED], {"a.png": "a cat", "b.png": "two"}),
+    "paddleocr-vl": Heart("paddleocr-vl", TEXTS, {"a.png": "a cat", "b.png": "two"}),
 }
 #: templates whose usual prompt closes reasoning before it has begun
 SWITCHED = {"ernie45-vl"}

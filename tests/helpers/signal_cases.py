@@ -129,6 +129,7 @@ class Storm:
     starts: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self._hear()
         whole = self._place("whole")
         began = time.monotonic()
         running = Running(self.words, whole, None)
@@ -137,6 +138,14 @@ class Storm:
         self.starts.append(time.monotonic() - began)
         assert running.wait() == 0, running.printed
         self.straight = outcome_of(run_of(whole))
+
+    def _hear(self) -> None:
+        """Under ``nohup`` and behind ``&`` a process ignores signals, and so would its children: nothing would be tried."""
+        for number in {number for numbers in KINDS.values() for number in numbers}:
+            if (
+                signal.getsignal(number) is signal.SIG_IGN and number != signal.SIGPIPE
+            ):  # Python ignores that one itself
+                signal.signal(number, signal.SIG_DFL)
 
     def _place(self, name: str) -> Path:
         place = self.home / name
@@ -287,6 +296,10 @@ def main() -> None:
         made = Storm(words_of(home / "base", home / "train.jsonl"), home, warm, random.Random(options.seed))
         try:
             storm(made, options.each)
+            for kind in KINDS:
+                assert kind == "PIPE" or any(found == kind and code for found, _, code in made.table), (
+                    f"{kind} did nothing"
+                )
         finally:
             show(made.table)  # of a storm that was stopped, too
             warm.close()
