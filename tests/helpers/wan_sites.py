@@ -28,8 +28,8 @@ def terms(**changes):
 class Service:
     """A coordinator with its server on a port of this machine, and the keys of everybody."""
 
-    def __init__(self, directory, life, keyring, sites=("east", "west")):
-        self.directory, self.life, self.keyring, self.sites = directory, life, keyring, sites
+    def __init__(self, directory, life, keyring, sites=("east", "west"), host="127.0.0.1"):
+        self.directory, self.life, self.keyring, self.sites, self.host = directory, life, keyring, sites, host
         self.clients = []
         self.start()
 
@@ -37,7 +37,7 @@ class Service:
         self.coordinator = Coordinator(Store(self.directory, keep=4), self.life)
         certificates = [self.keyring / f"{name}.pem" for name in self.sites]
         key = self.keyring / "coordinator.key"
-        self.server = CoordinatorServer(("127.0.0.1", port), self.coordinator, key, certificates)
+        self.server = CoordinatorServer((self.host, port), self.coordinator, key, certificates)
         self.port = self.server.server_address[1]
         for job in (self.server.serve_forever, lambda: self.server.tick(0.02)):
             threading.Thread(target=job, daemon=True).start()

@@ -29,6 +29,11 @@ class WanConfig(ParallelConfig):
         [],
         description="Patterns of the trained parameters that are exchanged; none: all of them. Others stay the site's own.",
     )
+    averaged: list[str] = Field(
+        ["*.e_score_correction_bias"],
+        description="Patterns of parameters that training moves without the optimizer, such as the balance bias of routers: "
+        "where their router is exchanged, sites go on with their mean, whatever the outer optimizer is.",
+    )
     fragments: int = Field(
         1, ge=1, description="Fragments of the weights, one of which is exchanged at a time (streaming DiLoCo)."
     )

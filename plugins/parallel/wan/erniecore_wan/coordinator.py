@@ -320,12 +320,13 @@ class Coordinator:
 
     def _merged(self, fragment: int, members: tuple[Member, ...]) -> tuple[Vector, dict[str, AnyArray]]:
         """Anchor and state after the updates of ``members``; the sum of masked ones is kept for the sites."""
-        outer, found = self.terms_agreed.outer, [unpack(self._open[member.name][1]) for member in members]
+        outer, averaged = self.terms_agreed.outer, self.terms_agreed.averaged(fragment)
+        found = [unpack(self._open[member.name][1]) for member in members]
         if self._roster is None:
-            return merge(outer, *self._anchors[fragment], [vector_of(*one) for one in found], members)
+            return merge(outer, *self._anchors[fragment], [vector_of(*one) for one in found], members, averaged)
         words = total([words_of(body) for _, body in found])
         self.store.put_sum(self.round, words.astype("<u4").tobytes())
-        return merge_sum(outer, *self._anchors[fragment], words, members, self._roster.scale)
+        return merge_sum(outer, *self._anchors[fragment], words, members, self._roster.scale, averaged)
 
     def _attempt_and_scale(self) -> tuple[int, float]:
         return (0, 0.0) if self._roster is None else (self._roster.attempt, self._roster.scale)
@@ -355,11 +356,6 @@ class Coordinator:
             if found is None:
                 raise PayloadRefused("late", f"round {round_} is long closed; it is {self.round}")
             return found
-
-    def wait_anchor(self, seconds: float) -> bool:
-        """Whether there are anchors, after at most so many seconds."""
-        with self.changed:
-            return self.changed.wait_for(lambda: bool(self._anchors), seconds)
 
     @property
     def done(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from math import prod
@@ -49,6 +49,15 @@ class Fragment:
         found, start = {}, 0
         for name, shape in self.shapes:
             found[name] = vector[start : start + prod(shape)].reshape(shape)
+            start += prod(shape)
+        return found
+
+    def ranges(self, names: Collection[str]) -> list[tuple[int, int]]:
+        """(start, stop) in the vector of each parameter among ``names``."""
+        found, start = [], 0
+        for name, shape in self.shapes:
+            if name in names:
+                found.append((start, start + prod(shape)))
             start += prod(shape)
         return found
 

@@ -21,6 +21,8 @@ from erniecore_wan.rules import weighted_mean
 
 #: keys of the terms that say which model it is; the others are settings
 MODEL_KEYS = ("model", "parameters")
+#: (start, stop) of parts of a vector
+Ranges = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Terms:
         values: JSON. ``model``, ``parameters``: digests of the frozen weights, and of names and shapes of what is exchanged.
             ``sizes``: elements of each fragment. ``outer``: fields of :class:`Outer`. ``clip``: of the norms.
             ``adaptive``, ``overhead``, ``cap``, ``form``, ``k``, ``chunk``: how updates travel, and who decides it.
-            ``secure``: whether they are masked.
+            ``secure``: whether they are masked. ``averaged``: (start, stop) in each fragment of what no outer optimizer touches.
     """
 
     values: Mapping[str, Any]
@@ -50,6 +52,11 @@ class Terms:
         """Elements of each fragment."""
         return [int(size) for size in self.values["sizes"]]
 
+    def averaged(self, fragment: int) -> list[tuple[int, int]]:
+        """(start, stop) in a fragment of values that become the mean of the sites."""
+        found = self.values.get("averaged") or [[] for _ in self.sizes]
+        return [(int(start), int(stop)) for start, stop in found[fragment]]
+
     @property
     def outer(self) -> Outer:
         return Outer(**self.values["outer"])
@@ -59,6 +66,9 @@ class Terms:
         sizes, numbers = self.sizes, {key: float(self.values[key]) for key in ("clip", "overhead", "cap", "k", "chunk")}
         if not 1 <= len(sizes) <= 1024 or not all(0 < size < 1 << 40 for size in sizes):
             raise ValueError("impossible sizes of fragments")
+        for fragment, size in enumerate(sizes):
+            if not all(0 <= start <= stop <= size for start, stop in self.averaged(fragment)):
+                raise ValueError("averaged values outside of their fragment")
         outer = [float(value) for name, value in asdict(self.outer).items() if name != "name"]
         if self.outer.name not in get_args(Name) or not all(
             0 <= number < math.inf for number in [*numbers.values(), *outer]
@@ -124,19 +134,40 @@ def result_from(values: Mapping[str, Any]) -> Result:
 
 
 def merge(
-    outer: Outer, anchor: Vector, state: Mapping[str, AnyArray], updates: Sequence[Vector], members: Sequence[Member]
+    outer: Outer,
+    anchor: Vector,
+    state: Mapping[str, AnyArray],
+    updates: Sequence[Vector],
+    members: Sequence[Member],
+    averaged: Ranges = (),
 ) -> tuple[Vector, dict[str, AnyArray]]:
     """Anchor and state of the outer optimizer after a round.
 
     Args:
-        updates: of ``members``, in their order, float32 [n] each.
+        updates: of ``members``, in their order, float32 [n] each. averaged: (start, stop) of values that become the mean.
     """
     weights, factors = [member.samples for member in members], [member.factor for member in members]
-    return outer_step(outer, anchor, weighted_mean(updates, weights, factors), state)
+    return _stepped(outer, anchor, weighted_mean(updates, weights, factors), state, averaged)
+
+
+def _stepped(
+    outer: Outer, anchor: Vector, mean: Vector, state: Mapping[str, AnyArray], averaged: Ranges
+) -> tuple[Vector, dict[str, AnyArray]]:
+    """A step of the outer optimizer, but for ``averaged``: a controller's state is no weight that momentum could carry on."""
+    found, after = outer_step(outer, anchor, mean, state)
+    for start, stop in averaged:
+        found[start:stop] = anchor[start:stop] - mean[start:stop]
+    return found, after
 
 
 def merge_sum(
-    outer: Outer, anchor: Vector, state: Mapping[str, AnyArray], words: Words, members: Sequence[Member], scale: float
+    outer: Outer,
+    anchor: Vector,
+    state: Mapping[str, AnyArray],
+    words: Words,
+    members: Sequence[Member],
+    scale: float,
+    averaged: Ranges = (),
 ) -> tuple[Vector, dict[str, AnyArray]]:
     """:func:`merge` where only the sum of the masked updates is known.
 
@@ -145,4 +176,4 @@ def merge_sum(
     """
     whole = sum(member.samples for member in members) / scale
     mean = np.asarray(from_fixed(words) / np.float32(whole), np.float32)
-    return outer_step(outer, anchor, mean, state)
+    return _stepped(outer, anchor, mean, state, averaged)

@@ -18,7 +18,7 @@ from erniecore_wan.arrays import AnyArray, Vector
 from erniecore_wan.base_model import base_digest
 from erniecore_wan.client import CoordinatorClient
 from erniecore_wan.config import WanConfig
-from erniecore_wan.fragments import Fragment, digest_of, fragments_of, vector_digest
+from erniecore_wan.fragments import Fragment, digest_of, fragments_of, selected, vector_digest
 from erniecore_wan.keys import shared_secrets
 from erniecore_wan.memory import Memory, MemoryFiles, Sent
 from erniecore_wan.outer import mixed
@@ -76,7 +76,9 @@ class SiteRounds:
     def start(self, run: Any) -> None:
         """Join, and go on where the checkpoint was; before the first step."""
         config = self._config
-        self._weights = SiteWeights(self._ranks, self._slots, config.payload)
+        moved = dict(run.model.named_parameters())
+        moved = {name: moved[name] for name in (selected(list(moved), config.averaged) if config.averaged else ())}
+        self._weights = SiteWeights(self._ranks, self._slots, config.payload, moved)
         self._fragments = fragments_of(self._weights.shapes, config.fragments)
         self._files, self._last_step = MemoryFiles(run.out), run.step
         joined: dict[str, Any] = {}
@@ -96,6 +98,7 @@ class SiteRounds:
             "model": base_digest(model.path, model.architecture, run.settings.run.seed),
             "parameters": digest_of(self._weights.shapes),
             "sizes": [fragment.size for fragment in self._fragments],
+            "averaged": [fragment.ranges(self._weights.averaged) for fragment in self._fragments],
             "outer": asdict(config.outer_rule),
             **config.model_dump(include={"clip", "adaptive", "overhead", "cap", "form", "k", "chunk", "secure"}),
         }
@@ -328,11 +331,12 @@ class SiteRounds:
         assert result is not None
         fragment = memory.sent.fragment
         before = self._terms.outer, memory.anchors[fragment], memory.states[fragment]
+        averaged = self._terms.averaged(fragment)
         if self._terms.secure:
-            anchor, state = merge_sum(*before, words_of(outcome.updates[0]), result.members, result.scale)
+            anchor, state = merge_sum(*before, words_of(outcome.updates[0]), result.members, result.scale, averaged)
         else:
             updates = [vector_of(*unpack(data)) for data in outcome.updates]
-            anchor, state = merge(*before, updates, result.members)
+            anchor, state = merge(*before, updates, result.members, averaged)
         if vector_digest(anchor) != result.anchor:
             raise EnvironmentFault(
                 "the common weights of this site differ from the coordinator's",

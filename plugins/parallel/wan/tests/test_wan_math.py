@@ -2,10 +2,11 @@
 
 import hashlib
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
-from erniecore_wan import fragments, masks, outer, payload, rules, sparse
+from erniecore_wan import fragments, masks, outer, payload, rounds, rules, sparse
 
 
 def vector(size, seed=0, scale=1.0):
@@ -71,6 +72,37 @@ def test_outer_optimizers_follow_their_formulas():
     np.testing.assert_allclose(adam, anchor - 0.1 * np.sign(delta), rtol=1e-5)
     _, state = outer.outer_step(outer.Outer("adam", 0.1), adam, delta, state)
     assert state["count"].tolist() == [2]
+
+
+def test_what_is_averaged_becomes_the_mean_whatever_the_outer_optimizer_is():
+    members = [rounds.Member(name, samples, 1.0, "", 0) for name, samples in (("east", 3.0), ("west", 1.0))]
+    anchor, updates, state = vector(10), [vector(10, seed) for seed in (1, 2)], {}
+    mean = 0.75 * (anchor - updates[0]) + 0.25 * (anchor - updates[1])
+    for rule in (outer.Outer(), outer.Outer("adam"), outer.Outer("sgd", rate=0.5)):
+        state = {}
+        for _ in range(2):  # momentum of the round before counts for nothing
+            plain, after = rounds.merge(rule, anchor, state, updates, members)
+            found, state = rounds.merge(rule, anchor, state, updates, members, [(2, 4), (9, 10)])
+            np.testing.assert_allclose(found[[2, 3, 9]], mean[[2, 3, 9]], atol=1e-6)
+            rest = [0, 1, *range(4, 9)]
+            assert (found[rest] == plain[rest]).all()
+            assert all((state[name] == after[name]).all() for name in after)
+    words = masks.total(
+        [masks.to_fixed(np.float32(m.samples / 3.0) * one, 2) for m, one in zip(members, updates, strict=True)]
+    )
+    found, _ = rounds.merge_sum(outer.Outer(), anchor, {}, words, members, 3.0, [(0, 10)])
+    np.testing.assert_allclose(found, mean, atol=1e-5)
+
+
+def test_terms_with_averaged_values_outside_of_their_fragment_are_refused():
+    values = {
+        "sizes": [4, 2], "outer": asdict(outer.Outer()), "clip": 0.0, "overhead": 0.1, "cap": 10, "k": 4, "chunk": 16,
+        "averaged": [[[0, 1], [3, 4]], []],
+    }  # fmt: skip
+    assert rounds.Terms(values).checked().averaged(0) == [(0, 1), (3, 4)]
+    for wrong in ([[[0, 5]], []], [[[3, 1]], []], [[[-1, 1]], []], [[]], [[[0]], []], 7):
+        with pytest.raises((ValueError, TypeError, LookupError)):
+            rounds.Terms({**values, "averaged": wrong}).checked()
 
 
 def test_fragments_have_every_parameter_once_and_about_equal_sizes():

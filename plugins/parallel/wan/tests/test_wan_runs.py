@@ -30,6 +30,8 @@ def home(tmp_path_factory):
     train([f"{a} plus {b} {a + b}" for a in range(31) for b in range(31)], 300).save(home / "tok")
     init_model("ernie45", SIZE, home / "tok", home / "model", seed_value=2)
     init_model("ernie45", SIZE, home / "tok", home / "other", seed_value=3)
+    moe = "hidden_size=32,num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=2"
+    init_model("ernie45-moe", moe, home / "tok", home / "moe", seed_value=2)
     for name in ("east", "west"):
         rng = random.Random(name)
         rows = [{"text": f"{(a := rng.randint(0, 30))} plus {(b := rng.randint(0, 30))} {a + b}"} for _ in range(60)]
@@ -164,6 +166,67 @@ def test_masked_updates_train_as_plain_ones_do(home, service, run_sites):
     assert [len(event["members"]) for event in ran["east"].of("wan_round")] == [2, 2]
     losses = [event["loss"] for event in ran["east"].of("step")]
     assert losses[-1] < losses[0]
+
+
+@pytest.mark.multiproc
+def test_parts_that_no_pattern_names_stay_with_their_site(run_sites):
+    ran = run_sites({"east": {}, "west": {}}, parallel__payload="['*.q_proj.weight', '*norm*']", train__max_steps=4)
+    one, other = (site.weights(4) for site in ran.values())
+    common = {name for name in one if (one[name] == other[name]).all()}
+    assert common == {name for name in one if "q_proj" in name or "norm" in name}
+    sizes = sum(one[name].size for name in common)
+    for site in ran.values():
+        (update,) = site.of("wan_update")
+        assert 4 * sizes < update["bytes"] < 4 * sizes + 2000
+
+
+@pytest.mark.multiproc
+@pytest.mark.parametrize("more", [{}, {"parallel__fragments": 2}, {"parallel__form": "sparse", "parallel__k": 4096}])
+def test_sites_go_on_with_the_mean_of_the_balance_biases_of_their_routers(home, run_sites, more):
+    both = {
+        "model__path": home / "moe",
+        "model__bias_update_rate": 0.01,
+        "train__max_steps": 4,
+        "parallel__interval": 2,
+    }
+    ran = run_sites({"east": {}, "west": {"train__batch_size": 4}}, **both, **more)
+    one, other = (site.weights(4) for site in ran.values())
+    biases = [name for name in one if name.endswith("e_score_correction_bias")]
+    assert biases
+    assert all(np.abs(one[name]).max() > 0 for name in biases)
+    if not more.get("parallel__fragments"):  # the last round has one of them
+        assert_equal(one, other)
+
+
+@pytest.mark.multiproc
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ['{"name": "hybrid", "data": 2, "expert": 2}', '{"name": "hybrid", "tensor": 2}'])
+def test_the_mean_of_the_biases_is_that_of_sites_with_other_layouts(home, run_sites, layout):
+    both = {
+        "model__path": home / "moe",
+        "model__bias_update_rate": 0.01,
+        "train__max_steps": 4,
+        "parallel__interval": 2,
+    }
+    ran = run_sites({"east": {"parallel__inner": layout}, "west": {}}, **both)
+    one, other = (site.weights(4) for site in ran.values())
+    assert any(np.abs(one[name]).max() > 0 for name in one if name.endswith("e_score_correction_bias"))
+    assert_equal(one, other)
+
+
+@pytest.mark.multiproc
+def test_balance_biases_stay_with_their_site_where_no_pattern_names_them(home, run_sites):
+    both = {
+        "model__path": home / "moe",
+        "model__bias_update_rate": 0.01,
+        "train__max_steps": 4,
+        "parallel__interval": 2,
+    }
+    ran = run_sites({"east": {}, "west": {}}, **both, parallel__averaged="[]")
+    one, other = (site.weights(4) for site in ran.values())
+    differing = {name for name in one if (one[name] != other[name]).any()}
+    assert differing
+    assert all(name.endswith("e_score_correction_bias") for name in differing)
 
 
 @pytest.mark.multiproc
