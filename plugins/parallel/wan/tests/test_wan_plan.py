@@ -28,6 +28,15 @@ def test_a_billion_parameters_over_a_gigabit_have_the_published_utilizations():
     assert sparse.used >= 0.98
 
 
+def test_eight_billion_parameters_over_the_published_links_compute_94_percent_of_the_time():
+    """Links of Covenant-72B's peers (arXiv:2603.08163), 110 Mbit/s up and 500 down; they report 94.5 %."""
+    links = sites(step=9.0, up=110, down=500, delay=0.05)
+    found = by_name(options(8 * 10**9, links, overhead=0.06, cap=500))["SparseLoCo, k = 64"]
+    assert found.used >= 0.94
+    assert found.interval * 9 < 6 * 60  # the published interval for this size is 4.5 minutes: 93 %
+    assert found.seconds == pytest.approx(20.2, abs=0.2)
+
+
 def test_more_sites_receive_more_unless_updates_are_masked():
     two, five = (by_name(options(10**8, sites(n), overhead=0.1, cap=500)) for n in (2, 5))
     assert five["DiLoCo, float32"].received == 4 * two["DiLoCo, float32"].received
