@@ -54,7 +54,7 @@ def test_the_first_model_without_a_terminal(visit, server, image, tmp_path, no_m
     page.get_by_label("Name of the run").fill("my-first")
     page.get_by_role("button", name="Start the run").click()
     page.wait_for_url("**/run/my-first")
-    page.wait_for_selector(".badge.finished")
+    page.wait_for_selector(".badge.finished", timeout=0)  # what hangs is ended by the guard of this lane
     losses = until(page, "watched.points && watched.points.metrics.loss.y")
     assert losses[-1] < losses[0] / 5
     image(page, "first-loss")
