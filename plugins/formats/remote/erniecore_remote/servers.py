@@ -6,6 +6,7 @@ look for, such as ``AWS_ACCESS_KEY_ID`` and ``~/.netrc``, proxies those of the e
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from glob import has_magic
@@ -49,6 +50,10 @@ class Server:
             fix = install_command(package, of="erniecore-remote")
             raise EnvironmentFault(f"URLs of this scheme need {package}", where=url, found=str(e), next=fix) from e
         clients = [import_module("aiohttp").ClientError] if find_spec("aiohttp") else []
+        if url.startswith("s3:"):
+            errors = import_module("botocore.exceptions")
+            clients += [errors.BotoCoreError, errors.HTTPClientError]
+            logging.getLogger("botocore").setLevel(logging.WARNING)  # it tells where it found credentials
         self.failures: tuple[type[Exception], ...] = (OSError, EOFError, TimeoutError, *clients)
 
     def files(self, listed: bool) -> tuple[dict[str, str], str]:
@@ -126,8 +131,12 @@ class Server:
             yield
         except self.failures as e:
             said = str(e.__cause__ or e)
-            if isinstance(e, PermissionError) or said.startswith(("401", "403")):
-                fix = "give the credentials where the client of the scheme looks for them, such as ~/.netrc for https"
+            if (
+                isinstance(e, PermissionError)
+                or said.startswith(("401", "403"))
+                or type(e).__name__.endswith("CredentialsError")
+            ):
+                fix = "give the credentials where the client of the scheme looks for them, such as ~/.netrc for https, or AWS_ACCESS_KEY_ID for s3"
                 raise self._refused("the server refuses the file", said[:200], fix) from e
             if isinstance(e, FileNotFoundError) and (e.__cause__ is None or said.startswith(("404", "410"))):
                 raise self._refused("there is no such file", said[:200], "check the URL") from e

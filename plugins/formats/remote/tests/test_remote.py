@@ -120,6 +120,17 @@ def test_a_server_that_is_not_there(server):
         located(f"{server.url}/rows.jsonl")
 
 
+def test_an_s3_that_is_not_there(server, monkeypatch, request):
+    s3fs = pytest.importorskip("s3fs")
+    s3fs.S3FileSystem.clear_instance_cache()  # which knows the server of another test
+    request.addfinalizer(s3fs.S3FileSystem.clear_instance_cache)
+    server.close()
+    for name, value in (("ENDPOINT_URL", server.url), ("ACCESS_KEY_ID", "x"), ("SECRET_ACCESS_KEY", "x")):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    with pytest.raises(EnvironmentFault, match="cannot be fetched"):
+        located("s3://box/rows.jsonl")
+
+
 def test_a_password_is_not_taken_and_not_repeated(server):
     with pytest.raises(DataError, match="netrc") as e:
         located("https://me:secret@example.org/rows.jsonl")
