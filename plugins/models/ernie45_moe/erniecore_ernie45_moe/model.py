@@ -124,7 +124,8 @@ class Ernie45MoeForCausalLM(Ernie45ForCausalLM):
                 for place, block in blocks.items()
             }
         )
-        self.spreader.step([gate for block in blocks.values() for gate in block.routers()], rate)
+        routers = [gate for block in blocks.values() for gate in block.routers()]
+        self.spreader.step(routers, rate, self.balancer.reduction)
 
     def reduce_loads(self, reduction: LoadReduction) -> None:
         """Expert loads are counted over the tokens of all ranks; implements ``erniecore.api.model.BalancedModel``."""

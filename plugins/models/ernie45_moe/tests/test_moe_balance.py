@@ -3,7 +3,7 @@
 import numpy as np
 import paddle  # noqa: TID253
 import pytest
-from erniecore_ernie45_moe.balance import Balancer, Measured
+from erniecore_ernie45_moe.balance import Balancer, Measured, moved_bias
 from erniecore_ernie45_moe.plugin import plugin
 
 
@@ -44,6 +44,12 @@ def test_overloaded_experts_go_down_and_others_up():
     balancer.observe({0: Measured(paddle.to_tensor([[8.0, 2.0, 2.0, 4.0]]), paddle.to_tensor(0.0), {})})
     balancer.step({0: (bias, [True])})
     np.testing.assert_array_equal(bias.numpy(), [[-0.5, 0.5, 0.5, 0.0]])
+
+
+def test_stored_update_of_four_experts():
+    """An expert with exactly the mean load stays."""
+    moved = moved_bias(paddle.zeros([1, 4]), paddle.to_tensor([[10.0, 30.0, 20.0, 20.0]]), 1e-3)
+    np.testing.assert_array_equal(moved.numpy(), np.float32([[1e-3, -1e-3, 0, 0]]))
 
 
 def test_loads_add_up_over_micro_batches_and_start_anew_after_a_step():

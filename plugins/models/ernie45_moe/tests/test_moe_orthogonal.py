@@ -105,6 +105,24 @@ def test_the_step_is_rate_times_coefficient_times_gradient():
     np.testing.assert_allclose(weight.numpy(), array - 0.125 * slope_64(array), atol=1e-6)
 
 
+class OtherStage:
+    """Another rank has two further layers, whose loss is 0.5 and 0.25."""
+
+    splits_layers = True
+
+    def gather_layers(self, seen_12):
+        return paddle.concat([seen_12, paddle.to_tensor([[0.75, 2.0]])])
+
+
+@pytest.mark.parametrize(("here", "expected"), [([gate(seed=7)], None), ([], 0.375)])
+def test_the_metric_is_that_of_all_layers(here, expected):
+    spreader, weights = Spreader(1.0), [parameter(array) for array in here]
+    spreader.step(weights, 0.0, OtherStage())
+    if expected is None:
+        expected = (float(orthogonal_loss(weights[0])) + 0.75) / 3
+    assert spreader.metrics()["moe/orthogonal"] == pytest.approx(expected, rel=1e-6)
+
+
 @pytest.mark.parametrize("coefficient", [0.0, 1.0])
 def test_without_coefficient_or_with_a_frozen_router_nothing_moves(coefficient):
     weight = tensor(gate())  # stop_gradient

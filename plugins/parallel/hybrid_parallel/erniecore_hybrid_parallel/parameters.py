@@ -3,13 +3,13 @@ that needs it computes, forward and backward. Gradients take the way of stage 2 
 
 Rajbhandari et al., "ZeRO" (2020), arXiv:1910.02054. A *unit* is a decoder layer, or a layer outside of those. When a unit
 is entered, its parameters get the memory of the whole in place (autograd saved the parameters, not their memory), and
-the unit before it gives its own back. In the backward pass the gradient of a unit's output enters it. Embedding and head
+the unit before it gives its own back. In the backward pass the gradients of a unit's outputs enter it. Embedding and head
 have no such moment, and share one parameter when tied: there an operator gathers, and its gradient is scattered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -73,11 +73,18 @@ class ParameterShards:
             share_memory(flat, parameter)
         self._inside, self._flat = None, []
 
-    def entered_by_gradients(self, unit: Any, outputs: Any) -> None:
-        """Enter ``unit`` again as soon as the gradient of any of its ``outputs`` is known."""
-        for tensor in _tensors(outputs):
-            if not tensor.stop_gradient:
+    def entered_by_gradients(self, unit: Any, outputs: Any) -> Any:
+        """``outputs``, the gradients of which enter ``unit`` again when the last of them is known. Losses of routers have theirs
+        at the start of the backward pass, for all layers at once, while another unit computes that must stay whole."""
+        found = [one for one in paddle.utils.flatten(outputs) if isinstance(one, Tensor)]
+        tensors = [one for one in found if not one.stop_gradient and not one.is_leaf]
+        if len(tensors) < 2 or not paddle.is_grad_enabled():
+            for tensor in tensors:
                 tensor.register_hook(lambda gradient: self.enter(unit))
+            return outputs
+        joined = _Joined.apply(lambda: self.enter(unit), *tensors)
+        instead = {id(one): other for one, other in zip(tensors, joined, strict=True)}
+        return paddle.utils.map_structure(lambda value: instead.get(id(value), value), outputs)
 
     @paddle.no_grad()  # type: ignore[untyped-decorator]
     def scattered(self, member: Member, gradient: Tensor) -> None:
@@ -101,9 +108,7 @@ class Unit:
         if not self.shared_members:
             return super().forward(*args, **options)  # type: ignore[misc]
         self.shards.enter(self)
-        outputs = super().forward(*args, **options)  # type: ignore[misc]
-        self.shards.entered_by_gradients(self, outputs)
-        return outputs
+        return self.shards.entered_by_gradients(self, super().forward(*args, **options))  # type: ignore[misc]
 
 
 class LookUp:
@@ -150,6 +155,20 @@ class GatheredHead:
             return _whole(member)
         whole: Tensor = _Gather.apply(self.shards.anchor, member, self.shards)
         return whole
+
+
+class _Joined(PyLayer):  # type: ignore[misc]
+    """Tensors as they are; their gradients go on together, after ``enter``."""
+
+    @staticmethod
+    def forward(ctx: Any, enter: Callable[[], None], *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.enter = enter
+        return tuple(tensor.clone() for tensor in tensors)  # paddle takes what shares memory for a change in place
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+        ctx.enter()
+        return gradients
 
 
 class _Gather(PyLayer):  # type: ignore[misc]
@@ -272,13 +291,3 @@ def _of_head(model: Any, parameter: Tensor) -> bool:
     below: Any = super(GatheredHead, model) if isinstance(model, GatheredHead) else model
     weight, _, bias = below.head()
     return parameter is weight or parameter is bias
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _tensors(item)
-    elif isinstance(value, Mapping):
-        yield from _tensors(list(value.values()))

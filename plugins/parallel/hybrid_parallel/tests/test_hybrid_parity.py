@@ -21,17 +21,6 @@ ALONE = {
         "model__router_z_loss": 0.001,
         "model__router_orthogonal_loss": 0.01,
     },
-    # gates that are clipped: every layout clips the sum over ranks
-    "gpas": {
-        "model": "moe-mtp",
-        "train__batch_size": 1,
-        "train__accumulation": 4,
-        "model__gpas": "straight-through",
-        "callbacks": "[gpas]",
-        "callbacks__gpas__gradient_clip": 1e-4,
-        "model__router_sequence_loss": 0.01,
-        "model__router_similarity_loss": 1e-4,
-    },
     "packed": {
         "model": "moe-mtp",
         "data__packing": "greedy",
@@ -126,8 +115,6 @@ CASES = {
         ("oft-moe", EXPERT),
         *((name, DATA | UNEVEN) for name in ("dpo", "kto", "mtp")),
         *(("mtp", layout | UNEVEN) for layout in (GRADIENTS, PARAMETERS, EXPERT)),
-        *(("gpas", layout) for layout in (SEQUENCE, CONTEXT)),
-        *(("gpas", {**layout, "train__accumulation": 2}) for layout in (SHARDING, PARAMETERS, EXPERT)),
     ],
     4: [
         ("moe", DATA | TENSOR),
@@ -150,8 +137,6 @@ CASES = {
         ("moe", SEQUENCE | EXPERT),
         ("untied", SEQUENCE | GRADIENTS),
         ("moe", SEQUENCE | PARAMETERS),
-        ("gpas", FOUR | {"parallel__expert": 2}),
-        ("gpas", CONTEXT | TENSOR),
     ],
 }
 #: further layouts of these runs: `make test-all`

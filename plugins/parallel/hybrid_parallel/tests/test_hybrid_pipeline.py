@@ -18,12 +18,6 @@ ALONE = {
         "method__widths": "[4]",
         "model__router_aux_loss": 0.01,
     },
-    "gpas": {
-        "model": "deep-moe",
-        "model__gpas": "straight-through",
-        "callbacks": "[gpas]",
-        "callbacks__gpas__gradient_clip": 1e-4,
-    },
     "dpo": {"model": "deep", "method": "dpo"},
     "orpo": {"model": "deep-untied", "method": "orpo"},
     # two answers differ by one number: gradients are almost nothing, and Adam makes whole steps of rounding
@@ -56,7 +50,6 @@ CASES = {
         *((name, CHUNKS) for name in ("untied", "moe", "orpo", "lora")),
         ("moe", UNEVEN),
         ("elastic", CHUNKS),
-        ("gpas", CHUNKS),
     ],
     4: [
         ("dense", {"parallel__pipeline": 4}),
@@ -71,7 +64,6 @@ CASES = {
         *((name, {**CHUNKS, **CONTEXT}) for name in ("untied", "lora-moe")),
         *((name, SEQUENCE) for name in ("dense", "moe")),
         ("untied", {**CHUNKS, **SEQUENCE}),
-        ("gpas", {**CHUNKS, **SHARDING}),
     ],
 }
 #: metrics that must be those of the whole model, wherever its parts are
