@@ -11,24 +11,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from erniecore_catalog.retired import ADDED
+
 from erniecore.engine.config_hash import NOTED, SAFE, flatten, matches
 
 #: keys that split the rows of a step into micro-batches: they may change as long as a step has as many rows
 SPLIT = ("train.batch_size", "train.accumulation")
-#: settings that earlier versions did not have, with the values that they behaved as
-ADDED: dict[str, object] = {
-    "data.max_patches": 0,
-    "method.mismatch": [],
-    "method.neftune_alpha": 0.0,
-    "model.gpas": "off",
-    "model.layer_norm_scaling": False,
-    "model.router_sequence_loss": 0.0,
-    "model.router_similarity_loss": 0.0,
-    "optimizer.include": [],
-    "schedules": {},
-    "train.cycles": 1,
-    "train.freeze": [],
-}
 _SPLIT_NOTE = "a step has the same rows, split differently: results may differ in the last bits"
 
 

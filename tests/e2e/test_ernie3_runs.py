@@ -76,6 +76,21 @@ def test_a_run_that_continues_draws_and_learns_the_same(home, run_ernie, straigh
     assert cut == one
 
 
+def test_a_run_that_grows_continues_bit_for_bit(home, run_ernie):
+    """Length, batch, dropout and rate, together."""
+    grows = ("train.accumulation=4", "train.warmup_steps=3", "model.dropout=0.1", "method.start_length=8")
+    grows += ("method.start_batch=0.25", "method.start_dropout=0")
+    whole = trained(run_ernie, home, "grown", *grows)
+    trained(run_ernie, home, "grown-cut", *grows, "run.until=2", code=75)
+    continued = trained(run_ernie, home, "grown-cut", *grows)
+    assert all(np.array_equal(continued[name], value) for name, value in whole.items())
+    steps = events(home, "grown", "step")
+    assert [event["progressive/length"] for event in steps] == [8, 10, 13, 16]
+    assert [event["progressive/dropout"] for event in steps] == pytest.approx([0, 0.1 / 3, 0.2 / 3, 0.1])
+    tokens = [event["tokens"] for event in steps]
+    assert tokens[0] < tokens[1] < tokens[3]
+
+
 @pytest.mark.parametrize(
     "layout",
     [["parallel.data=2"], ["parallel.sharding=2"], ["parallel.sharding=2", "parallel.sharding_stage=2"]],

@@ -1,4 +1,5 @@
-"""Retired spellings of settings keys and command-line flags: the one table of them, and what is said to who uses one.
+"""Retired spellings of settings keys and command-line flags: the one table of them, and what is said to who uses one. Also the
+settings that were added since the first version.
 
 A retired spelling works for one minor version as the new one, with a warning that names the new one. Help, reference
 and JSON schema list the new spelling alone.
@@ -26,6 +27,25 @@ FLAGS: Mapping[str, str] = {
     "--answers": "--completions",
     "--cards": "--accelerators",
     "--card": "--accelerator",
+}
+
+#: settings that earlier versions did not have, of the core and of plugins -> what those versions behaved as
+ADDED: Mapping[str, object] = {
+    "data.max_patches": 0,
+    "method.mismatch": [],
+    "method.neftune_alpha": 0.0,
+    "method.start_batch": 1.0,
+    "method.start_dropout": 1.0,
+    "method.start_length": 0,
+    "method.steps": 0,
+    "model.gpas": "off",
+    "model.layer_norm_scaling": False,
+    "model.router_sequence_loss": 0.0,
+    "model.router_similarity_loss": 0.0,
+    "optimizer.include": [],
+    "schedules": {},
+    "train.cycles": 1,
+    "train.freeze": [],
 }
 
 

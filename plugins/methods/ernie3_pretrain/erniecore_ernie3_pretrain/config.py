@@ -37,6 +37,27 @@ class Ernie3PretrainConfig(MethodConfig):
         lt=1,
         description="Share of the tokens of a text that are hidden, by whole words, phrases and entities.",
     )
+    steps: int = Field(
+        0,
+        ge=0,
+        description="Steps in which length, batch and dropout grow linearly (progressive learning), where they are set to begin "
+        "below their ends; 0: those of the warm-up of the learning rate.",
+    )
+    start_length: int = Field(
+        0,
+        ge=0,
+        description="Tokens that the model reads at once in the first step; they grow to `segment_length`. 0: that from the "
+        "first step on.",
+    )
+    start_batch: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="Fraction of a step's micro-batches that the first step learns from; it grows to 1.",
+    )
+    start_dropout: float = Field(
+        1.0, ge=0, le=1, description="Fraction of `model.dropout` that is dropped in the first step; it grows to 1."
+    )
     mask_token: str = Field("<mask:1>", description="The special token that hides another one.")
 
     @model_validator(mode="after")
@@ -45,6 +66,10 @@ class Ernie3PretrainConfig(MethodConfig):
             raise ValueError(f"no objective has a weight above 0: {', '.join(TASKS)}")
         if 0 < self.segment_length < 8:
             raise ValueError("segment_length: at least 8 tokens, or 0 for whole samples")
+        if self.start_length and not 8 <= self.start_length <= self.segment_length:
+            raise ValueError(
+                f"start_length: from 8 tokens to segment_length ({self.segment_length}), to which it grows; or 0 for no growth"
+            )
         return self
 
     def weights(self) -> Mapping[str, float]:

@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 import paddle  # noqa: TID253
 import paddle.nn.functional as F  # noqa: TID253
+from erniecore_progressive.schedule import fewer
 from numpy.typing import NDArray
 
 from erniecore.api import ConfigError, PluginError, ops
 from erniecore.api.method import IGNORE, Batch, LossOutput, Objective, Tokenizer
 from erniecore_ernie3_pretrain.config import DISTANCE, DOCUMENT, REORDER, TASKS, Ernie3PretrainConfig
 from erniecore_ernie3_pretrain.drawing import examples_of, pool_of, seeded
+from erniecore_ernie3_pretrain.growth import Growth
 from erniecore_ernie3_pretrain.tasks import Draw, Example
 
 if TYPE_CHECKING:
@@ -63,12 +65,18 @@ class Ernie3Objective(Objective):
     Args:
         policy: an ``ernie3`` model; for document language modeling of whole samples any ``CausalLM``.
 
+    Attributes:
+        growth: how long length, batch and dropout grow, and from what. stage: where they are in the present step; held-out text
+            is read at full length.
+
     Raises:
         PluginError: the model lacks what an objective needs. ConfigError: the tokenizer has no mask token.
     """
 
     def __init__(self, config: Ernie3PretrainConfig, policy: Any, tokenizer: Tokenizer) -> None:
         self.policy, self.length, self.weights = policy, config.segment_length, config.weights()
+        self.growth = Growth(config, policy)
+        self.stage = self.growth.end
         self.is_nll = not any(weight for task, weight in self.weights.items() if task != DOCUMENT)
         _check_model(policy, self.weights, self.length)
         special = set(tokenizer.special_tokens.values())
@@ -97,19 +105,20 @@ class Ernie3Objective(Objective):
         return {"pool": len(self.draw.pool)}
 
     def prepare(self, batches: Sequence[Batch], *, step: int, seed: int) -> Sequence[Batch]:
-        """The batches with the seed by which objectives and masks are drawn."""
-        return [seeded(batch, seed) for batch in batches]
+        """The batches of the stage, with the seed by which objectives and masks are drawn."""
+        self.stage = self.growth.at(step)
+        return [seeded(batch, seed) for batch in fewer(batches, self.stage.batch)]
 
     def normalizers(self, batch: Batch) -> Mapping[str, float]:
         """Targets of each objective; ``seen``: all tokens but padding."""
         counts = {task: 0.0 for task, weight in self.weights.items() if weight}
-        for example in examples_of(batch, self.draw):
+        for example in self._examples(batch):
             counts[example.task] += num_targets(example)
         return {**counts, "seen": float(batch.num_tokens)}
 
     def __call__(self, batch: Batch, totals: Mapping[str, float]) -> LossOutput:
         """Loss of one micro-batch; metrics ``loss``, ``<objective>/loss`` and ``<objective>/accuracy``."""
-        examples = examples_of(batch, self.draw)
+        examples = self._examples(batch)
         by_task = {task: [one for one in examples if one.task == task] for task in TASKS}
         loss, metrics = anchor(self.policy, by_task), dict[str, Any]()
         for task, (total, hits) in self._sums(by_task).items():
@@ -119,7 +128,19 @@ class Ernie3Objective(Objective):
             if hits is not None:
                 metrics[f"{task}/accuracy"] = hits, count
         share = batch.num_tokens / (totals["seen"] or 1.0)
+        if self.policy.training and self.growth.grows:
+            metrics |= {
+                "progressive/length": (float(self.stage.length), 1.0),
+                "progressive/dropout": (self.stage.dropout, 1.0),
+            }
         return LossOutput(loss=loss, metrics={"loss": (loss.detach(), share), **metrics})
+
+    def _length(self) -> int:
+        """Tokens that are read at once; 0: whole samples."""
+        return self.stage.length if self.policy.training and self.length else self.length
+
+    def _examples(self, batch: Batch) -> list[Example]:
+        return examples_of(batch, replace(self.draw, length=self._length()))
 
     def _sums(self, by_task: Mapping[str, Sequence[Example]]) -> dict[str, tuple[Tensor, Tensor | None]]:
         """Objective -> sum of its losses and, of classes and hidden tokens, how many were right."""
@@ -148,13 +169,14 @@ class Ernie3Objective(Objective):
         have a further segment are the first ones, and all of their segment before was real."""
         examples = sorted(examples, key=lambda one: -len(one.ids))
         ids, real, labels = padded(examples)
-        if not self.length:
+        length = self._length()
+        if not length:
             features = self.policy.features(paddle.to_tensor(ids), attention_mask=paddle.to_tensor(real))
             return self._nll(features.hidden, labels)
         memory, total = None, paddle.zeros([])
-        for start in range(0, ids.shape[1], self.length):
+        for start in range(0, ids.shape[1], length):
             alive = sum(len(one.ids) > start for one in examples)
-            where = slice(0, alive), slice(start, start + self.length)
+            where = slice(0, alive), slice(start, start + length)
             kept = None if memory is None else tuple(layer[:alive] for layer in memory)
             out = self.policy.recur(
                 paddle.to_tensor(ids[where]),

@@ -14,7 +14,7 @@ from erniecore_ernie3_pretrain.config import Ernie3PretrainConfig
 
 if TYPE_CHECKING:
     from erniecore.api.data import Origin, Record
-    from erniecore.api.method import Encoder, Objective, Tokenizer
+    from erniecore.api.method import Encoder, Objective, RunView, Tokenizer
 
 
 class Ernie3PretrainPlugin(MethodPlugin):
@@ -58,6 +58,17 @@ class Ernie3PretrainPlugin(MethodPlugin):
         from erniecore_ernie3_pretrain.encoder import Ernie3Encoder
 
         return Ernie3Encoder(tokenizer, max_length, config.weights())
+
+    @hookimpl
+    def ernie_run_start(self, run: RunView) -> None:
+        """Growth ends where the warm-up of the rate does, unless the settings say otherwise."""
+        from erniecore_progressive.schedule import growing_steps
+
+        from erniecore_ernie3_pretrain.objective import Ernie3Objective
+
+        objective, settings = run.objective, run.settings
+        assert isinstance(objective, Ernie3Objective)
+        objective.growth.steps = growing_steps(settings.method.steps, settings.train, run.total_steps)
 
 
 class KnowledgeFormat(FormatPlugin):

@@ -176,6 +176,51 @@ def test_documents_behind_a_memory_of_the_layer_below_lose_as_whole_ones():
     assert abs(step(objective(same, segment_length=8, **alone), [documents])[0] - losses[0]) > 1e-3
 
 
+def test_length_batch_and_dropout_grow_together_and_held_out_text_is_whole():
+    from erniecore_progressive.schedule import Stage
+
+    paddle.seed(1)
+    model = Ernie3(Architecture.parse(SOURCE), dropout=0.2)
+    made = objective(model, steps=4, start_length=16, start_batch=0.25, start_dropout=0.5)
+    parts = [batch([[one]]) for one in samples()]
+    found, drops = [], set()
+    for number in range(1, 7):
+        found.append((len(made.prepare(parts, step=number, seed=1)), made.stage))
+        drops |= {(number, layer.p) for layer in made.growth.layers}
+    expected = [(2, 16, 0.25, 0.1), (4, 20, 0.4375, 0.125), (5, 24, 0.625, 0.15), (7, 28, 0.8125, 0.175)]
+    expected += [(8, 32, 1.0, 0.2)] * 2
+    assert found == [(n, Stage(length, part, pytest.approx(drop))) for n, length, part, drop in expected]
+    assert sorted(drops) == [(i + 1, pytest.approx(one[3])) for i, one in enumerate(expected)]
+    made.prepare(parts, step=1, seed=SEED)
+
+    def longest():
+        return max(len(one.ids) for one in made._examples(batch()) if one.task in ("kmlm", "reorder", "distance"))
+
+    assert longest() <= 16
+    loss, metrics, _ = step(made, [batch()])
+    assert np.isfinite(loss)
+    assert metrics["progressive/length"] == (16.0, 1.0)
+    model.eval()
+    assert longest() > 16
+    assert "progressive/length" not in step(made, [batch()])[1]
+
+
+def test_nothing_grows_unless_it_is_set():
+    made = objective(build())
+    assert made.prepare([batch()] * 3, step=1, seed=1)
+    assert (made.growth.grows, made.stage, len(made.prepare([batch()] * 3, step=1, seed=1))) == (
+        False,
+        made.growth.end,
+        3,
+    )
+
+
+@pytest.mark.parametrize("start", [4, 33])
+def test_growth_ends_above_where_it_begins(start):
+    with pytest.raises(ValueError, match="start_length: from 8 tokens to segment_length"):
+        Ernie3PretrainConfig(segment_length=32, start_length=start)
+
+
 def test_every_model_learns_whole_documents_and_none_but_ernie3_more():
     alone = {"kmlm": 0, "reorder": 0, "distance": 0, "uktp": 0}
     assert step(objective(toy_model(), segment_length=0, **alone), [batch([[samples()[5]]])])[0] > 1

@@ -54,13 +54,12 @@ class ProgressivePlugin(MethodPlugin):
     def ernie_run_start(self, run: RunView) -> None:
         """The schedule ends where the warm-up of the rate does, unless the settings say otherwise."""
         from erniecore_progressive.objective import ProgressiveObjective
+        from erniecore_progressive.schedule import growing_steps
 
         objective, settings = run.objective, run.settings
         assert isinstance(objective, ProgressiveObjective)
         objective.max_length = settings.data.max_seq_len
-        if not settings.method.steps:
-            ratio = -(-settings.train.warmup_ratio * run.total_steps // 1)
-            objective.steps = settings.train.warmup_steps or int(ratio)
+        objective.steps = growing_steps(settings.method.steps, settings.train, run.total_steps)
 
 
 plugin = ProgressivePlugin()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +37,15 @@ def stage(step: int, steps: int, start: Stage, end: Stage) -> Stage:
 
     length = max(int(at(start.length, end.length)), 1)
     return Stage(length, at(start.batch, end.batch), at(start.dropout, end.dropout))
+
+
+def growing_steps(own: int, train: Any, total_steps: int) -> int:
+    """Steps in which everything grows: ``own``, or where that is 0 those of the warm-up of the rate.
+
+    Args:
+        train: that section of the settings. total_steps: of the run.
+    """
+    return own or train.warmup_steps or math.ceil(train.warmup_ratio * total_steps)
 
 
 def fewer(batches: Sequence[Batch], fraction: float) -> Sequence[Batch]:
