@@ -12,8 +12,15 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 ADAPTERS = ("lora", "lora-moe", "lora-pissa", "rslora-plus", "dora")
 METHODS = (
     "dpo", "dpo-precomputed", "dpo-moving-reference", "dpo-lora", "ipo", "dpop", "robust-dpo", "simpo", "orpo", "kto",
-    "gpas", "router-losses",
+    "gpas", "router-losses", "muon",
 )  # fmt: skip
+#: recipes whose command line names model, data and run: rows, and what else it says
+NAMED = {
+    "adversarial": ("paragraphs.jsonl", {}),
+    "controllable": ("passages.jsonl", {}),
+    "progressive": ("documents.jsonl", {"method.start_length": 16}),
+    "online-distill": ("documents.jsonl", {"method.students.small": "{base}", "method.students.tiny": "{base}"}),
+}
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +32,16 @@ def rows(tmp_path_factory):
         good, bad = ({"role": "assistant", "content": text} for text in (f"that makes {a + 1}", f"{a}"))
         pairs.append({"messages": [question], "chosen": good, "rejected": bad})
         rated.append({"messages": [question, good if a % 2 else bad], "label": bool(a % 2)})
-    for name, made in (("pairs.jsonl", pairs), ("rated.jsonl", rated)):
-        (home / name).write_text("".join(json.dumps(row) + "\n" for row in made))
+    texts = [f"{a} plus 1 makes {a + 1}. the quick brown fox jumps over {a} dogs." for a in range(24)]
+    made = {
+        "pairs.jsonl": pairs,
+        "rated.jsonl": rated,
+        "documents.jsonl": [{"text": text} for text in texts],
+        "paragraphs.jsonl": [{"paragraph": text, "generated": n % 2 == 1} for n, text in enumerate(texts)],
+        "passages.jsonl": [{"body": text, "topic": "sums", "keywords": ["fox"]} for text in texts],
+    }
+    for name, rows in made.items():
+        (home / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
     return home
 
 
@@ -43,6 +58,18 @@ def test_recipe_trains(runner, rows, tmp_path, monkeypatch, name):
     result = erniecore.run(file, overrides=[f"{k}={v}" for k, v in keys.items()], console="none")
     assert result.events[-1]["status"] == "finished"
     assert result.out == Path("runs") / name
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_recipe_with_model_and_data_of_the_command_line_trains(runner, rows, tmp_path, name):
+    data, said = NAMED[name]
+    base = runner.home / "base"
+    keys = {"model.path": base, "data.train": rows / data, "run.out": tmp_path / name, "data.max_seq_len": 64}
+    keys |= {"data.eval_fraction": 0.1, "train.max_steps": 2, "train.accumulation": 1, **said}
+    words = [f"{key}={str(value).replace('{base}', str(base))}" for key, value in keys.items()]
+    result = erniecore.run(EXAMPLES / f"{name}.yaml", overrides=words, console="none")
+    assert result.events[-1]["status"] == "finished"
+    assert (tmp_path / name / "model").is_dir()
 
 
 def test_the_best_step_by_answers(runner, rows, tmp_path, monkeypatch):

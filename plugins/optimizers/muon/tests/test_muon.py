@@ -115,6 +115,16 @@ def test_singular_values_come_near_one_and_vectors_stay(shape):
     assert np.abs(inner - inner * np.eye(inner.shape[-1])).max() < 1e-4
 
 
+@pytest.mark.parametrize("shape", [(16, 16), (32, 8), (8, 32)])
+def test_an_orthogonal_matrix_keeps_its_directions(shape):
+    """All singular values are equal, so the iteration gives the matrix times one number near 1."""
+    u, _, vt = np.linalg.svd(np.random.default_rng(2).normal(size=shape), full_matrices=False)
+    found = orthogonalized(paddle.to_tensor((u @ vt).astype("float32"))).numpy()
+    scale = float((found * (u @ vt)).sum() / min(shape))
+    assert 0.65 < scale < 1.25
+    np.testing.assert_allclose(found, scale * (u @ vt), atol=1e-5)
+
+
 def test_an_update_has_the_size_of_adamws():
     """The root mean square of an update is about 0.2, whatever the shape (arXiv:2502.16982, section 2.2)."""
     for shape in ((64, 64), (32, 128), (128, 32)):
