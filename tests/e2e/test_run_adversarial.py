@@ -4,6 +4,8 @@ completions ranked by it."""
 import json
 import random
 
+import numpy as np
+import paddle  # noqa: TID253
 import pytest
 
 CITIES, WEATHER = ("oslo", "lima", "cairo", "delhi"), ("snow", "rain", "sun")
@@ -84,6 +86,36 @@ def test_completions_are_ranked(judged, ernie):
     assert sorted(row["sample"] for row in found) == [0, 1, 2, 3]
     assert len({row["text"] for row in found}) > 1
     assert ernie("generate", "--model", at / "judge", "--raw", "--prompt", "there", "--max-new-tokens", 3).code == 0
+
+
+def test_what_is_ranked_first_is_likelier_to_a_better_model(judged, ernie):
+    """The better half of the samples of each prompt has a lower negative log-likelihood under a model that was trained longer,
+    on other text, and that the judge has never seen."""
+    from erniecore.api.run import open_model
+
+    runner, _ = judged
+    at, rng = runner.directory, random.Random(77)
+    texts = "".join(json.dumps({"text": paragraph(rng)}) + "\n" for _ in range(120))
+    (at / "other.jsonl").write_text(texts)
+    keys = {"data__train": at / "other.jsonl", "train__batch_size": 8, "data__packing": "none", "train__max_steps": 80}
+    runner.run("better", method__name="pt", model__path=at / "weak/model", train__learning_rate=0.01, **keys)
+    better = open_model(at / "better/model")
+    halves = [], []
+    for weather in WEATHER:
+        words = ["rerank", "--model", at / "weak", "--judge", at / "judge", "--prompt", f"there was {weather} in"]
+        outcome = ernie(*words, "--raw", "--samples", 8, "--max-new-tokens", 30, "--json")
+        assert outcome.code == 0, outcome.err
+        found = [json.loads(line)["text"] for line in outcome.out.splitlines()]
+        for half, chosen in zip(halves, (found[:4], found[4:]), strict=True):
+            half += [likelihood(better, f"there was {weather} in{text}") for text in chosen]
+    assert np.mean(halves[0]) < np.mean(halves[1]) - 0.1
+
+
+def likelihood(bundle, text):
+    """Negative log-likelihood of a text per token."""
+    ids = paddle.to_tensor([bundle.tokenizer.encode(text)])
+    log_p = paddle.nn.functional.log_softmax(bundle.model(ids)[0, :-1].astype("float32"), axis=-1).numpy()
+    return -log_p[np.arange(len(log_p)), ids.numpy()[0, 1:]].mean()
 
 
 def test_it_is_a_reward(judged, runner, home):

@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from erniecore.engine.models.config_json import with_score
-from erniecore.types.model import StateAdapter
+from erniecore.types.model import Layout, StateAdapter
 from erniecore.types.records import Json
 
 
@@ -45,6 +45,14 @@ class HeadChoice:
         from erniecore.engine.models.score_head import without_head
 
         return without_head(adapter)
+
+    def styled(self, layout: Layout) -> Layout:
+        """``layout``, in which a head is whole on every rank, unless the model says otherwise."""
+        if not self.stored and not self.trained:
+            return layout
+        from erniecore.engine.models.score_head import WEIGHT
+
+        return replace(layout, rules=(*layout.rules, (WEIGHT, "replicate")))
 
     def add_stored(self, model: Any) -> Any:
         """``model`` as built, with a head to load, if the directory has one."""

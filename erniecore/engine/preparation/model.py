@@ -53,16 +53,16 @@ def plan_parallel(host: Host, parallel: ParallelConfig, cluster: Cluster, archit
 
 
 def model_layout(
-    host: Host, architecture: Json, adapter: AdapterConfig | None, name: str, plan: ParallelPlan
+    host: Host, architecture: Json, head: HeadChoice, adapter: AdapterConfig | None, name: str, plan: ParallelPlan
 ) -> Layout:
-    """The layout of the model, and of its adapter where weights are sharded.
+    """The layout of the model with its score head, and of its adapter where weights are sharded.
 
     Args:
         adapter, name: settings and name of the run's adapter, if it has one.
     Raises:
         ConfigError: the adapter cannot be sharded.
     """
-    layout: Layout = host.hook.ernie_model_layout(architecture=architecture)
+    layout = head.styled(host.hook.ernie_model_layout(architecture=architecture))
     axes = [axis for axis in ("tensor", "expert") if plan.degrees.get(axis, 1) > 1]
     if adapter is None or not axes:
         return layout

@@ -112,7 +112,7 @@ def describe(
     """The model of the run, and how its processes divide it."""
     architecture, state_adapter, head = read_model(host, settings.model, method, settings.quantizer)
     plan = plan_parallel(host, settings.parallel, cluster, architecture)
-    layout = model_layout(host, architecture, settings.adapter, settings.plugins.get("adapter", ""), plan)
+    layout = model_layout(host, architecture, head, settings.adapter, settings.plugins.get("adapter", ""), plan)
     return ModelDescription(architecture, state_adapter, layout, head), plan
 
 

@@ -26,8 +26,7 @@ class ControllableObjective(NextTokenObjective):
 
     def __init__(self, config: ControllableConfig, policy: Any, tokenizer: Tokenizer) -> None:
         super().__init__(policy)
-        weight, transposed, _ = policy.head()
-        size, needed = int(weight.shape[0 if transposed else 1]), tokenizer.vocab_size + sum(config.genres.values())
+        size, needed = int(policy.architecture["vocab_size"]), tokenizer.vocab_size + sum(config.genres.values())
         if needed > size:
             raise ConfigError.at(
                 "method.genres",
