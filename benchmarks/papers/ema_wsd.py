@@ -72,6 +72,6 @@ EXPERIMENT = Experiment(
     measures={LOSS: "nats per token of 150 held-out texts, at the end"},
     run=run,
     judge=judge,
-    seeds=3,
+    seeds=5,
     steps=100,
 )

@@ -77,7 +77,7 @@ EXPERIMENT = Experiment(
     },
     run=run,
     judge=judge,
-    seeds=5,
+    seeds=8,
     steps=100,
     axes={"variance": ("layer", "variance of the residual stream at the end")},
 )
