@@ -136,7 +136,9 @@ class Server:
                 or said.startswith(("401", "403"))
                 or type(e).__name__.endswith("CredentialsError")
             ):
-                fix = "give the credentials where the client of the scheme looks for them, such as ~/.netrc for https, or AWS_ACCESS_KEY_ID for s3"
+                fix = (
+                    "give the credentials where the client looks for them: ~/.netrc for https, AWS_ACCESS_KEY_ID for s3"
+                )
                 raise self._refused("the server refuses the file", said[:200], fix) from e
             if isinstance(e, FileNotFoundError) and (e.__cause__ is None or said.startswith(("404", "410"))):
                 raise self._refused("there is no such file", said[:200], "check the URL") from e
