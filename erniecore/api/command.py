@@ -162,10 +162,18 @@ def plugin_settings(cls: type[Section], given: Sequence[str] | Mapping[str, Any]
     return section_from(cls, from_arguments(given), name)
 
 
-def open_tokenizer(directory: Path) -> tuple[Tokenizer, int]:
-    """The tokenizer of a model directory as its model plugin reads it, and the model's vocabulary size (0: not known)."""
+def open_tokenizer(directory: Path, adapter: Path | None = None) -> tuple[Tokenizer, int]:
+    """The tokenizer of a model directory or a run as its model plugin reads it, and the model's vocabulary size (0: not known).
+
+    Args:
+        adapter: directory of an adapter or run on it, whose tokenizer and chat template come first.
+    """
+    from erniecore.engine.models.adapters import adapter_directory
     from erniecore.engine.models.bundles import open_tokenizer
     from erniecore.engine.models.located import locate
 
-    tokenizer, architecture = open_tokenizer(locate(directory).path)
+    located = locate(directory)
+    if adapter is not None:
+        located = located._replace(adapter=adapter_directory(adapter))
+    tokenizer, architecture = open_tokenizer(located.path, located.tokenizer_home)
     return tokenizer, int(architecture.get("vocab_size", 0))

@@ -12,6 +12,7 @@ from erniecore.engine.models.adapters import (
     load_adapter,
     named_directory,
     origin_of,
+    tokenizer_home,
 )
 from erniecore.engine.models.bundles import (
     Opened,
@@ -46,5 +47,6 @@ __all__ = [
     "open_model",
     "origin_of",
     "base_notes",
+    "tokenizer_home",
     "tree_digest",
 ]

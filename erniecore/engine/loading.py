@@ -79,4 +79,4 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     located = locate(Path(path))
     if located.is_checkpoint:
         raise UsageError("a checkpoint holds no tokenizer", where=str(path), fix="name the run's model directory")
-    return open_tokenizer(located.path)[0]
+    return open_tokenizer(located.path, located.tokenizer_home)[0]

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from erniecore_checkpoint.reader import load_checkpoint
+from erniecore_ernie45.templating import builtin_source
 
 import erniecore
 from erniecore.cli.app import main
@@ -38,6 +39,7 @@ def test_train_use_merge(ernie, runner, base):
     assert outcome.code == 0, outcome.err
     assert {p.name for p in (out / "adapter").iterdir()} == {
         "adapter_config.json", "adapter_model.safetensors", "erniecore_manifest.json",
+        "chat_template.jinja", *(p.name for p in (runner.home / "tok").iterdir()),
     }  # fmt: skip
     assert not (out / "model").exists()
     losses = [e["loss"] for e in runner.events("step")]
@@ -51,6 +53,40 @@ def test_train_use_merge(ernie, runner, base):
     assert 0 < done["difference"] <= 1e-4 * max(done["largest"], 1)
     assert answer(ernie, "--model", merged) == beside
     assert ernie("export", merged, "--out", runner.directory / "again").code == 0
+
+
+def test_an_adapter_is_used_with_the_prompts_that_it_was_trained_with(ernie, runner):
+    """Another chat template than the base's goes with it: beside its base, merged and from Python."""
+    out, merged, base = runner.directory / "out", runner.directory / "merged", runner.home / "base"
+    assert (
+        ernie("run", *words(runner, "base", model__template="thinking", data__max_seq_len=256, train__max_steps=1)).code
+        == 0
+    )
+    wanted = builtin_source("thinking")
+    assert erniecore.load_tokenizer(base).chat_template.source != wanted
+    assert erniecore.load_tokenizer(out).chat_template.source == wanted
+    assert erniecore.open_model(out).tokenizer.chat_template.source == wanted
+    assert erniecore.open_model(base, adapter=out).tokenizer.chat_template.source == wanted
+    assert ernie("merge", out, "--out", merged).code == 0
+    assert erniecore.load_tokenizer(merged).chat_template.source == wanted
+
+    (out / "adapter" / "chat_template.jinja").write_text("{{ messages }}")
+    assert ernie("generate", "--model", out, "--prompt", "x").code == Exit.CHECKPOINT  # not what was written
+
+
+def test_an_adapter_without_a_tokenizer_has_that_of_its_base(ernie, runner):
+    """As adapters of others are, and ours of before."""
+    out = runner.directory / "out"
+    assert (
+        ernie("run", *words(runner, "base", model__template="thinking", data__max_seq_len=256, train__max_steps=1)).code
+        == 0
+    )
+    manifest = out / "adapter" / "erniecore_manifest.json"
+    content = json.loads(manifest.read_text())
+    del content["provenance"]["tokenizer"]
+    manifest.write_text(json.dumps(content))
+    source = erniecore.load_tokenizer(runner.home / "base").chat_template.source
+    assert erniecore.load_tokenizer(out).chat_template.source == source
 
 
 def test_merging_twice_is_refused(ernie, refuses, runner):

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from erniecore.types.model import Layer
     from erniecore.types.records import Json
 
+#: in the provenance of an adapter: whether tokenizer and chat template of its training are beside it
+TOKENIZER = "tokenizer"
+
 
 def adapter_directory(source: Path) -> Path:
     """``source`` itself, or the ``adapter/`` of a run. Raises ``UsageError`` when there is no such directory."""
@@ -101,6 +104,11 @@ def origin_of(directory: Path) -> Json:
     except (OSError, ValueError, KeyError, TypeError):
         return {}
     return facts if isinstance(facts, dict) else {}
+
+
+def tokenizer_home(directory: Path, base: Path) -> Path:
+    """Where tokenizer and chat template of the adapter in ``directory`` are: there, if a run left them, else in ``base``."""
+    return directory if origin_of(directory).get(TOKENIZER) is True else base
 
 
 def find_adapter(source: Path) -> Path | None:

@@ -83,7 +83,8 @@ def open_located(
     if located.is_checkpoint:
         opened = load_checkpoint_bundle(located.path, dtype=dtype, tokenizer=tokenizer, plain=plain)
     else:
-        opened = load_bundle(located.path, dtype=dtype, tokenizer=tokenizer, mtp=mtp, empty=empty, compact=compact)
+        options = {"tokenizer": tokenizer, "mtp": mtp, "empty": empty, "compact": compact}
+        opened = load_bundle(located.path, dtype=dtype, home=located.tokenizer_home, **options)
     if located.adapter is not None:
         from erniecore.engine.models.adapters import load_adapter
 
@@ -97,6 +98,7 @@ def load_bundle(
     *,
     dtype: str = "float32",
     tokenizer: bool = True,
+    home: Path | None = None,
     mtp: bool = False,
     empty: bool = False,
     compact: bool = False,
@@ -104,7 +106,7 @@ def load_bundle(
     """The model in a model directory of the Hugging Face format.
 
     Args:
-        directory: config.json, safetensors and, if ``tokenizer``, the tokenizer's files.
+        directory: config.json, safetensors and, if ``tokenizer`` and no ``home`` is given, the tokenizer's files.
         dtype: of the parameters in memory.
         tokenizer: also read the tokenizer; that there is none is a note, not an error.
         mtp: build and load its multi-token-prediction layers as well.
@@ -122,7 +124,7 @@ def load_bundle(
     plugin = registry.load("model", plugin_for_directory(directory))
     # a model without the setting has no such layers; who needs them says so
     section = {"path": str(directory), **({"mtp": True} if mtp and "mtp" in plugin.Config.model_fields else {})}
-    bundle, notes, build = read_bundle(plugin, section, directory if tokenizer else None)
+    bundle, notes, build = read_bundle(plugin, section, (home or directory) if tokenizer else None)
     if quantizer_of(bundle.architecture):
         bundle = _empty(bundle, build, dtype)
         attach_random(bundle.model, bundle.adapter, 0)  # what the quantizer packs, before its files replace it
@@ -254,15 +256,15 @@ def read_tokenizer(plugin: Plugin, architecture: Json, directory: Path, template
     return tokenizer
 
 
-def open_tokenizer(directory: Path) -> tuple[Tokenizer, Json]:
-    """The tokenizer of a model directory, as its model uses it, and the content of config.json. No paddle.
+def open_tokenizer(directory: Path, home: Path | None = None) -> tuple[Tokenizer, Json]:
+    """The tokenizer of a model directory, or in ``home``, as its model uses it, and the content of config.json. No paddle.
 
     Raises:
         PluginNotFound, CheckpointError: see ``plugin_for_directory``. EnvironmentFault: there is no tokenizer.
     """
     plugin = registry.load("model", plugin_for_directory(directory))
     architecture = _json(directory / "config.json")
-    return read_tokenizer(plugin, architecture, directory), architecture
+    return read_tokenizer(plugin, architecture, home or directory), architecture
 
 
 def _tokenizer(host: Host, plugin: Plugin, config: Section, home: Path | None) -> tuple[Tokenizer | None, list[str]]:

@@ -19,6 +19,13 @@ class Located(NamedTuple):
     notes: list[str]
     adapter: Path | None = None
 
+    @property
+    def tokenizer_home(self) -> Path:
+        """Where tokenizer and chat template are: with the adapter that was trained with them, else with the model."""
+        from erniecore.engine.models.adapters import tokenizer_home
+
+        return self.path if self.adapter is None else tokenizer_home(self.adapter, self.path)
+
 
 def locate(source: Path) -> Located:
     """The model that ``source`` means; reads no tensor and imports no paddle.

@@ -34,6 +34,7 @@ from erniecore.errors import CheckpointError, PluginError
 from erniecore.types.model import ModelBundle, TensorMap
 from erniecore.types.protocols import PublicTensors
 from erniecore.types.records import Json
+from erniecore.types.text import Tokenizer
 
 if TYPE_CHECKING:
     from erniecore.types.model import Tensor as PaddleTensor
@@ -119,14 +120,17 @@ def write_assets(bundle: ModelBundle, directory: Path, dtype: str) -> list[Path]
         write_json(directory / "config.json", public_config(bundle.architecture, dtype)),
         write_json(directory / "generation_config.json", _generation(bundle)),
     ]
-    if bundle.tokenizer is not None:
-        with translated(directory, "writing the tokenizer"):
-            paths += bundle.tokenizer.save(directory)
-        template = bundle.tokenizer.chat_template
-        jinja = directory / "chat_template.jinja"
-        if template is not None and not jinja.exists():
-            jinja.write_text(template.source, encoding="utf-8")
-            paths.append(jinja)
+    return paths if bundle.tokenizer is None else [*paths, *write_tokenizer(bundle.tokenizer, directory)]
+
+
+def write_tokenizer(tokenizer: Tokenizer, directory: Path) -> list[Path]:
+    """The tokenizer's own files, and chat_template.jinja."""
+    with translated(directory, "writing the tokenizer"):
+        paths = list(tokenizer.save(directory))
+    jinja = directory / "chat_template.jinja"
+    if tokenizer.chat_template is not None and not jinja.exists():
+        jinja.write_text(tokenizer.chat_template.source, encoding="utf-8")
+        paths.append(jinja)
     return paths
 
 

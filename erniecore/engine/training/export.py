@@ -14,7 +14,8 @@ from erniecore_checkpoint.directories import ADAPTER_DIRECTORY, atomic_directory
 from erniecore_system.contents import digests
 
 from erniecore.engine.fingerprint import KEY as FINGERPRINT
-from erniecore.engine.models.model_files import save_model_directory
+from erniecore.engine.models.adapters import TOKENIZER
+from erniecore.engine.models.model_files import save_model_directory, write_tokenizer
 from erniecore.types.model import ModelBundle
 from erniecore.types.process_group import ProcessGroup
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from erniecore.engine.context import RunContext
     from erniecore.engine.training.callbacks import Callbacks
     from erniecore.engine.training.state import TrainState
-    from erniecore.host import Host
-    from erniecore.sections import Section
     from erniecore.types.text import Tokenizer
 
 
@@ -53,7 +52,7 @@ def export_model(
         if state.adapted:
             with _full_model(ranks, state.model, rebuilt) as full:
                 if context.is_main:
-                    path = write_adapter(context.host, settings.adapter, full, context.out / ADAPTER_DIRECTORY, facts)
+                    path = write_adapter(context, replace(bundle, model=full), context.out / ADAPTER_DIRECTORY, facts)
         else:
             weights = _full_weights(ranks, state.model)
             if context.is_main and settings.quantizer is None:
@@ -88,15 +87,17 @@ def _full_model(ranks: ProcessGroup, model: Any, rebuilt: Callable[[], Any]) -> 
     return with_full_weights(ranks, model, rebuilt)
 
 
-def write_adapter(
-    host: Host, config: Section | None, model: Any, target: Path, facts: Mapping[str, Any]
-) -> Path | None:
-    """``adapter/``; None when the adapter's plugin has no ``ernie_save_adapter``."""
+def write_adapter(context: RunContext, bundle: ModelBundle, target: Path, facts: Mapping[str, Any]) -> Path | None:
+    """``adapter/``, with the tokenizer and the chat template that it was trained with, whatever those of its base are; None
+    when the adapter's plugin has no ``ernie_save_adapter``."""
+    host, config = context.host, context.settings.adapter
     if not host.hook.ernie_save_adapter.get_hookimpls():
         return None
     with atomic_directory(target) as directory:
-        host.hook.ernie_save_adapter(config=config, model=model, target=directory, base=facts["base"])
-        write_directory_manifest(directory, facts)
+        host.hook.ernie_save_adapter(config=config, model=bundle.model, target=directory, base=facts["base"])
+        if bundle.tokenizer is not None:
+            write_tokenizer(bundle.tokenizer, directory)
+        write_directory_manifest(directory, {**facts, TOKENIZER: bundle.tokenizer is not None})
     return target
 
 

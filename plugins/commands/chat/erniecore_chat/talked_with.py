@@ -10,13 +10,16 @@ from erniecore_generation import options as generation_options
 
 from erniecore.api import UsageError
 from erniecore.api.adapter import AdapterChoice
+from erniecore.api.command import note, open_tokenizer
 from erniecore.api.files import parse_json, read_bytes
+from erniecore.api.run import load_adapter, named_directory
 from erniecore_chat.remote import RemoteResponder
 
 if TYPE_CHECKING:
     from erniecore_generation.respond import Responder
 
     from erniecore.api import Json
+    from erniecore.api.method import Tokenizer
 
 
 def remote_responder(
@@ -39,6 +42,8 @@ def local_responder(
         raise UsageError("missing option '--model'", expected="--model DIR, or --url URL", next="ernie chat --help")
     bundle, tokenizer = generation_options.open_model(model, device, speculative=speculative)
     policy = add_adapters(bundle.model, adapters)
+    if adapters:
+        tokenizer = _tokenizer_of(model, [named_directory(option)[1] for option in adapters])
     from erniecore_generation.respond import Responder
 
     if tokenizer.chat_template is None:
@@ -62,10 +67,21 @@ def read_tools(file: Path | None) -> tuple[Json, ...]:
     return tuple(found)
 
 
+def _tokenizer_of(model: Path, adapters: Sequence[Path]) -> Tokenizer:
+    """That of the first adapter: with the chat template that it was trained with."""
+    tokenizer, *others = (open_tokenizer(model, adapter)[0] for adapter in adapters)
+    for adapter, other in zip(adapters[1:], others, strict=True):
+        if _template_of(other) != _template_of(tokenizer):
+            note(f"note: {adapter} was trained with another chat template than {adapters[0]}, whose template is used")
+    return tokenizer
+
+
+def _template_of(tokenizer: Tokenizer) -> str:
+    return "" if tokenizer.chat_template is None else tokenizer.chat_template.source
+
+
 def add_adapters(model: Any, options: Sequence[str]) -> Any:
     """``model`` with saved adapters, each given as ``[NAME=]DIR``; the first is active."""
-    from erniecore.api.run import load_adapter, named_directory
-
     places = [named_directory(option) for option in options]
     for name, directory in places:
         model = load_adapter(model, directory, name)

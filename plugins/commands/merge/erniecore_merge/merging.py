@@ -21,6 +21,7 @@ from erniecore.api.run import (
     load_bundle,
     open_device,
     origin_of,
+    tokenizer_home,
 )
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def merge_directory(source: Path, base: Path | None, out: Path) -> Merged:
 
     from erniecore.api.model_files import write_model_files
 
-    opened = load_bundle(base)
+    opened = load_bundle(base, home=tokenizer_home(directory, base))
     bundle = opened.bundle
     bundle, difference, largest = _merge(bundle, directory)
     provenance = {**bundle.provenance, "base": str(base), "adapter": plugin.name, "merged": [*merged_before, own]}

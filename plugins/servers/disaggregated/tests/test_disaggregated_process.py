@@ -105,7 +105,7 @@ def single(directory, adapter):
     model = read_model(settings, directory)
     model.engine.start()
     serving = Serving(settings)
-    serving.open(*models_of(model, settings.adapters))
+    serving.open(*models_of(model, settings.adapters, directory))
     yield Client(serving)
     serving.close()
     model.engine.stop()

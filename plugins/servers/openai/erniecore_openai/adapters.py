@@ -10,6 +10,7 @@ from typing import Any
 
 from erniecore.api import CheckpointError, ErnieError, UsageError
 from erniecore.api.adapter import AdapterChoice
+from erniecore.api.command import open_tokenizer
 from erniecore.api.run import adapter_directory, adapter_plugin, base_difference, base_notes, load_adapter
 from erniecore_openai.state import ServedModel
 
@@ -57,9 +58,14 @@ def with_adapters(model: Any, adapters: Mapping[str, str]) -> Any:
     return model
 
 
-def models_of(base: ServedModel, adapters: Mapping[str, str]) -> list[ServedModel]:
-    """What clients can name: the base, then each adapter on it."""
-    return [base, *(replace(base, name=name, adapter=name, parent=base.name) for name in adapters)]
+def models_of(base: ServedModel, adapters: Mapping[str, str], directory: Path) -> list[ServedModel]:
+    """What clients can name: the base, which is in ``directory``, then each adapter on it, with its own chat template."""
+    return [base, *(_adapted(base, name, Path(place), directory) for name, place in adapters.items())]
+
+
+def _adapted(base: ServedModel, name: str, place: Path, directory: Path) -> ServedModel:
+    tokenizer, _ = open_tokenizer(directory, place)
+    return replace(base, name=name, adapter=name, parent=base.name, tokenizer=tokenizer)
 
 
 @contextmanager

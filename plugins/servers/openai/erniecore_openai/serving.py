@@ -6,7 +6,7 @@ Ctrl-C lets running completions finish and refuses new ones, the second ends the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -70,17 +70,19 @@ def serve_model(
         try:
             for line in proof.finish(settings.prompt_differences):
                 note(line)
-            _serve_until_asked(settings, serving, model, url)
+            models = models_of(model, settings.adapters, directory)
+            _serve_until_asked(settings, serving, models, url)
         finally:
             model.engine.stop(drain=False)
     serving.close()
     return 0
 
 
-def _serve_until_asked(settings: OpenAIConfig, serving: Serving, model: ServedModel, url: str) -> None:
+def _serve_until_asked(settings: OpenAIConfig, serving: Serving, models: Sequence[ServedModel], url: str) -> None:
+    model = models[0]
     with stop_asked() as asked:
         model.engine.start()
-        serving.open(*models_of(model, settings.adapters))
+        serving.open(*models)
         show(f"{model.name} at {url}/v1; stop with Ctrl-C")
         asked.wait()
         serving.draining = True

@@ -45,9 +45,9 @@ def model(places, settings):
 
 
 @pytest.fixture
-def client(model, settings):
+def client(model, settings, places):
     serving = Serving(settings)
-    serving.open(*models_of(model, settings.adapters))
+    serving.open(*models_of(model, settings.adapters, places["base"]))
     yield Client(serving)
     serving.close()
 
