@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from erniecore.engine.context import RunContext
     from erniecore.engine.training.callbacks import Callbacks
     from erniecore.engine.training.state import TrainState
+    from erniecore.host import Host
+    from erniecore.sections import Section
     from erniecore.types.text import Tokenizer
 
 
@@ -52,7 +54,8 @@ def export_model(
         if state.adapted:
             with _full_model(ranks, state.model, rebuilt) as full:
                 if context.is_main:
-                    path = write_adapter(context, replace(bundle, model=full), context.out / ADAPTER_DIRECTORY, facts)
+                    bundle, target = replace(bundle, model=full), context.out / ADAPTER_DIRECTORY
+                    path = write_adapter(context.host, settings.adapter, bundle, target, facts)
         else:
             weights = _full_weights(ranks, state.model)
             if context.is_main and settings.quantizer is None:
@@ -87,10 +90,11 @@ def _full_model(ranks: ProcessGroup, model: Any, rebuilt: Callable[[], Any]) -> 
     return with_full_weights(ranks, model, rebuilt)
 
 
-def write_adapter(context: RunContext, bundle: ModelBundle, target: Path, facts: Mapping[str, Any]) -> Path | None:
+def write_adapter(
+    host: Host, config: Section | None, bundle: ModelBundle, target: Path, facts: Mapping[str, Any]
+) -> Path | None:
     """``adapter/``, with the tokenizer and the chat template that it was trained with, whatever those of its base are; None
     when the adapter's plugin has no ``ernie_save_adapter``."""
-    host, config = context.host, context.settings.adapter
     if not host.hook.ernie_save_adapter.get_hookimpls():
         return None
     with atomic_directory(target) as directory:
