@@ -210,6 +210,7 @@ $(VENV)/.release: $(VENV)/.ready
 release: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
 release: $(VENV)/.release
 	$(BIN)/python tests/helpers/release.py --check
+	chmod -R u=rwX,go=rX $(KERNELS)  # setuptools keeps the modes of a checkout
 	umask 022 && $(MAKE) wheels
 	$(BIN)/python tests/helpers/release.py dist
 
