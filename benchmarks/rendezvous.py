@@ -18,8 +18,8 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-from erniecore_elastic_nodes.members import Lobby, heard, join
-from erniecore_nodes.agents import Node
+from erniecore_elastic_nodes.members import Lobby, join
+from erniecore_nodes.agents import Node, heard
 from erniecore_nodes.rendezvous import Rendezvous, listen
 
 from erniecore.api.launcher import free_port

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from erniecore_nodes.agents import HEARTBEAT, Node
+from erniecore_nodes.agents import HEARTBEAT, Node, heard
 from erniecore_nodes.channel import Channel, read_secret
 from erniecore_nodes.rendezvous import listen
 
@@ -35,7 +35,7 @@ from erniecore_elastic_nodes.config import ElasticNodesConfig
 from erniecore_elastic_nodes.events import Journal
 from erniecore_elastic_nodes.generation import Order, OwnRanks, as_messages, outcome, run_order
 from erniecore_elastic_nodes.layouts import Chosen, Layouts
-from erniecore_elastic_nodes.members import Lobby, Member, heard, join
+from erniecore_elastic_nodes.members import Lobby, Member, join
 from erniecore_elastic_nodes.memory import forget, give, inventory, root_of
 from erniecore_elastic_nodes.rescue import Rescue
 

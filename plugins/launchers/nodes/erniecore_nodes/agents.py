@@ -97,16 +97,20 @@ class Connection:
 
     def messages(self) -> list[dict[str, Any]]:
         """What has come since the last look; does not wait."""
-        found: list[dict[str, Any]] = []
-        channel = self.channel
-        try:
-            while not channel.lost and len(found) < _AT_ONCE and (line := channel.read(MOST)) is not None:
-                found.append(channel.unpack(line))
-        except (OSError, Distrusted) as error:
-            channel.lost = str(error)
-        if not channel.lost and time.monotonic() - channel.heard > SILENCE:
-            channel.lost = f"silent for {SILENCE:.0f} s"
-        return found
+        return heard(self.channel)
+
+
+def heard(channel: Channel) -> list[dict[str, Any]]:
+    """What has come over a connection since the last look; one that breaks or is silent is noted in ``channel.lost``."""
+    found: list[dict[str, Any]] = []
+    try:
+        while not channel.lost and len(found) < _AT_ONCE and (line := channel.read(MOST)) is not None:
+            found.append(channel.unpack(line))
+    except (OSError, Distrusted) as error:
+        channel.lost = str(error)
+    if not channel.lost and time.monotonic() - channel.heard > SILENCE:
+        channel.lost = f"silent for {SILENCE:.0f} s"
+    return found
 
 
 class AgentGroup:

@@ -3,33 +3,19 @@ anything that the other one says is used. No paddle."""
 
 from __future__ import annotations
 
-import select
 import socket
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 
 from erniecore.api import ConfigError, EnvironmentFault
 from erniecore.api.files import printable
 from erniecore.api.launcher import node_name
 from erniecore_nodes.agents import AgentGroup, Connection, Node, World
-from erniecore_nodes.channel import FIRST_MOST, FIRST_TIMEOUT, Channel, Distrusted
+from erniecore_nodes.channel import FIRST_MOST, Distrusted
+from erniecore_nodes.handshake import FAULTS, Arrival, Handshakes, introduce
 
 #: seconds that the agents have to find each other, also before a restart
 TIMEOUT = 600.0
-#: connections that may be about to show what they know, and refusals that are told
-_MOST_GUESTS, _MOST_TOLD = 64, 8
-
-
-@dataclass(eq=False)
-class _Guest:
-    """A connection that has shown nothing yet. ``end``: when it must have."""
-
-    channel: Channel
-    address: str
-    end: float
-    agreed: bool = False
 
 
 class Rendezvous:
@@ -43,9 +29,9 @@ class Rendezvous:
         self.node, self._tell = node, tell
         self.name = node_name()
         self._listener: socket.socket | None = None
-        self._refusals = 0
         if node.nodes > 1 and not node.rank:
             self._listener = listen(node)
+            self._handshakes = Handshakes(self._listener, node.secret, tell)
 
     def join(self, local: int, store: Callable[[], int]) -> AgentGroup:
         """Wait until all agents are here.
@@ -65,7 +51,6 @@ class Rendezvous:
     # ---- on the first machine
     def _accept_all(self, local: int, port: int) -> AgentGroup:
         connections: dict[int, Connection] = {}
-        guests: list[_Guest] = []
         end = time.monotonic() + TIMEOUT
         self._tell(f"waiting at {self.node.master} for {self.node.nodes - 1} more machine(s)")
         try:
@@ -73,9 +58,8 @@ class Rendezvous:
                 if time.monotonic() > end:
                     missing = [str(n) for n in range(1, self.node.nodes) if n not in connections]
                     raise self._incomplete(f"missing: machine {', '.join(missing)}")
-                self._admit(guests)
-                for guest in list(guests):
-                    connection = self._attend(guest, guests, local)
+                for arrival in self._handshakes.look(wait=0.2):
+                    connection = self._hello(arrival, local)
                     if connection is not None:
                         if connection.node in connections:  # it has begun again
                             connections[connection.node].channel.close()
@@ -85,8 +69,7 @@ class Rendezvous:
                 connection.channel.close()
             raise
         finally:
-            for guest in guests:
-                guest.channel.close()
+            self._handshakes.dismiss()
         names = unique([self.name, *(connections[n].name for n in range(1, self.node.nodes))])
         world = World(f"{self.node.host}:{port}", names, local)
         for connection in connections.values():
@@ -94,65 +77,25 @@ class Rendezvous:
             connection.send(do="start", master=world.master, names=names)
         return AgentGroup(self.node, list(connections.values()), world)
 
-    def _admit(self, guests: list[_Guest]) -> None:
-        """Wait a little for what comes, and challenge whoever is new."""
-        assert self._listener is not None
-        waiting = [self._listener, *(guest.channel.socket for guest in guests)]
-        if self._listener not in select.select(waiting, [], [], 0.2)[0]:
-            return
-        with suppress(OSError):
-            peer, address = self._listener.accept()
-            if len(guests) >= _MOST_GUESTS:
-                peer.close()
-                return
-            guest = _Guest(Channel(peer, first=True), str(address[0]), time.monotonic() + FIRST_TIMEOUT)
-            peer.settimeout(FIRST_TIMEOUT)
-            guest.channel.send(do="challenge", nonce=guest.channel.nonce)
-            guests.append(guest)
-
-    def _attend(self, guest: _Guest, guests: list[_Guest], local: int) -> Connection | None:
-        """Hear what a guest says; the connection, once it has shown that it knows the secret."""
-        channel = guest.channel
-        try:
-            while (line := channel.read(FIRST_MOST)) is not None:
-                if not guest.agreed:
-                    channel.agree(self.node.secret, channel.unpack(line).get("nonce"))
-                    guest.agreed = True
-                    continue
-                guests.remove(guest)
-                return self._hello(channel, channel.unpack(line), local)
-            if time.monotonic() > guest.end:
-                raise Distrusted(f"it said nothing within {FIRST_TIMEOUT:g} s")
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            if isinstance(error, Distrusted):
-                self._refused(guest, error)
-            if guest in guests:
-                guests.remove(guest)
-            channel.close()
-        return None
-
-    def _refused(self, guest: _Guest, error: Distrusted) -> None:
-        if guest.agreed:  # in the clear, and nothing that a stranger would not know: what it has shown is wrong
-            with suppress(OSError):
-                guest.channel.socket.sendall(b'{"do": "distrusted"}\n')
-        self._refusals += 1
-        if self._refusals <= _MOST_TOLD:
-            self._tell(f"refused a connection from {guest.address}: {error}")
-
-    def _hello(self, channel: Channel, said: dict[str, object], local: int) -> Connection:
+    def _hello(self, arrival: Arrival, local: int) -> Connection | None:
         """The first message of an agent; one that was started otherwise is refused."""
-        node = said["node"]
-        if not isinstance(node, int) or not 0 < node < self.node.nodes:
-            raise ValueError("no machine of this run")
-        for key, theirs, ours in (
-            ("launcher.nodes", said["nodes"], self.node.nodes),
-            ("launcher.nproc", said["local"], local),
-        ):
-            if theirs != ours:
-                channel.send(do="refused", key=key, message=f"{theirs} here, but {ours} on the first machine")
-                raise ValueError("started otherwise")
-        channel.send(do="welcome")
-        return Connection(node, printable(str(said["name"]))[:200], channel)
+        channel, said = arrival.channel, arrival.hello
+        try:
+            node = said["node"]
+            if not isinstance(node, int) or not 0 < node < self.node.nodes:
+                raise ValueError("no machine of this run")
+            for key, theirs, ours in (
+                ("launcher.nodes", said["nodes"], self.node.nodes),
+                ("launcher.nproc", said["local"], local),
+            ):
+                if theirs != ours:
+                    channel.send(do="refused", key=key, message=f"{theirs} here, but {ours} on the first machine")
+                    raise ValueError("started otherwise")
+            channel.send(do="welcome")
+            return Connection(node, printable(str(said["name"]))[:200], channel)
+        except FAULTS as error:
+            self._handshakes.refuse(channel, arrival.address, error)
+            return None
 
     # ---- on the others
     def _connect(self, local: int) -> AgentGroup:
@@ -177,14 +120,9 @@ class Rendezvous:
 
     def _welcomed(self, peer: socket.socket, local: int, end: float) -> AgentGroup:
         """Say who this is, see that the other end knows the secret, and wait until it begins."""
-        peer.settimeout(FIRST_TIMEOUT)
-        channel = Channel(peer, first=False)
-        nonce = channel.await_message(end).get("nonce")
-        channel.send(do="answer", nonce=channel.nonce)
-        channel.agree(self.node.secret, nonce)
-        channel.send(do="hello", node=self.node.rank, name=self.name, local=local, nodes=self.node.nodes)
+        hello = {"node": self.node.rank, "name": self.name, "local": local, "nodes": self.node.nodes}
         try:
-            said = channel.await_message(end)
+            channel, said = introduce(peer, self.node.secret, end, **hello)
         except Distrusted as error:
             raise ConfigError.at(
                 "launcher.secret_file",

@@ -11,7 +11,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from erniecore_nodes import rendezvous
+from erniecore_nodes import handshake
 from erniecore_nodes.agents import Node
 from erniecore_nodes.channel import FIRST_MOST, SECRET, Channel, Distrusted, read_secret
 from erniecore_nodes.launcher import NodesRanks
@@ -51,7 +51,7 @@ class Waiting:
 
 @pytest.fixture
 def waiting(monkeypatch):
-    monkeypatch.setattr(rendezvous, "FIRST_TIMEOUT", 1.0)
+    monkeypatch.setattr(handshake, "FIRST_TIMEOUT", 1.0)
     first = Waiting()
     yield first
     for group in first.let_in():  # whatever a stranger did, the run begins
