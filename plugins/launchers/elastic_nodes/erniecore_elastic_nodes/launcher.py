@@ -101,9 +101,8 @@ class Following(RunningRanks):
         """Until the first machine says that the run has ended, or is gone, or this machine has left."""
         while self._end is None:
             self._look(False)
-            if (
-                self._end is None and self.channel.lost
-            ):  # what was said last counts, also where the connection has ended since
+            # what was said last counts, also where the connection has ended since
+            if self._end is None and self.channel.lost:
                 return [self._gone()]
             if self._order is None:
                 time.sleep(_PAUSE)
