@@ -44,7 +44,7 @@ def measure(cluster: Any, shares: list[int], split: list[int]) -> tuple[float, f
     seconds = (FAST, SLOW)[cluster.rank]
     model, alone = model_of(LAYERS, seconds), model_of(1, seconds)
     if split:
-        ranks.share_layers(model, Layout((), Stages("embedding", "layers", "norm")), tuple(split))
+        model = ranks.share_layers(model, Layout((), Stages("embedding", "layers", "norm")), tuple(split))
 
     class Mean(Objective):
         def __init__(self, of: Any) -> None:
@@ -111,20 +111,26 @@ def tiny_shape() -> Any:
 def main() -> int:
     """Measure and print the table."""
     from erniecore_conformance.processes import on_ranks
+    from erniecore_hybrid_parallel.split import balanced, costs_of
     from erniecore_planner.shares import fastest_shares
 
-    speeds = (1.0, FAST / SLOW)
+    speeds, costs = (1.0, FAST / SLOW), costs_of(tiny_shape())
     shares = fastest_shares(2 * MICRO_BATCHES, speeds)
+    stages = balanced(costs, 2), balanced(costs, 2, speeds)
+    ways = (
+        ("micro-batches", ((MICRO_BATCHES,) * 2, ()), (shares, ())),
+        ("layers of stages", ((), stages[0]), ((), stages[1])),
+    )
     print("| | planned, s | measured, s | difference | times faster than even |\n|---|---|---|---|---|")
-    for name, even, chosen in (("micro-batches", ((MICRO_BATCHES,) * 2, ()), (shares, ())),):
+    for name, even, chosen in ways:
         times = {}
-        for kind, (share, stages) in (("even", even), ("by speed", chosen)):
-            found = on_ranks(2, f"{__file__}:measure", list(share), list(stages))
+        for kind, (share, split) in (("even", even), ("by speed", chosen)):
+            found = on_ranks(2, f"{__file__}:measure", list(share), list(split))
             seconds = max(row[1] for row in found)
-            expected = planned((found[0][0], found[1][0]), share, stages)
+            expected = planned((found[0][0], found[1][0]), share, split)
             times[kind] = seconds
             gain = f"{times['even'] / seconds:.2f}"
-            text = "+".join(map(str, share or stages))
+            text = "+".join(map(str, share or split))
             print(
                 f"| {name} {text} | {expected:.2f} | {seconds:.2f} | {seconds / expected - 1:+.1%} | {gain} |",
                 flush=True,

@@ -262,6 +262,10 @@ class RankGroup(Protocol):
         """Elementwise maximum over the group, in place."""
         ...
 
+    def all_reduce(self, tensor: Tensor) -> Tensor:
+        """Sum over the group, in place."""
+        ...
+
 
 @runtime_checkable
 class ShardableWeights(Protocol):

@@ -18,7 +18,7 @@ import paddle  # noqa: TID253
 from paddle import Tensor, nn  # noqa: TID253
 
 from erniecore.api import UsageError, ops
-from erniecore.api.adapter import ExpertLayer, PackedLayer, Projection, ShardableWeights
+from erniecore.api.adapter import ExpertLayer, PackedLayer, Projection, RankGroup, ShardableWeights
 from erniecore.api.decoding import projection_of
 from erniecore.api.layers import filled
 from erniecore_lora.lowrank import WeightChange
@@ -75,8 +75,12 @@ class Adapted(nn.Layer):  # type: ignore[misc]
         inner = self.inner[0]
         return dict(inner.packed_shapes()) if isinstance(inner, PackedLayer) else {}
 
-    def shard_weight(self, parameter: str, axis: int, group: Any) -> Mapping[str, int]:
-        """See ``ShardableWeights``: the base's matter, whose tensors are here under the same names."""
+    def shard_weight(self, parameter: str, axis: int, group: RankGroup) -> Mapping[str, int]:
+        """See ``ShardableWeights``: the base's matter, whose tensors are here under the same names. Updates are told too."""
+        for adapter in self.adapters:
+            for name, change in self.updates(adapter):
+                if name == parameter:
+                    change.share(axis, group)
         inner = self.inner[0]
         return inner.shard_weight(parameter, axis, group) if isinstance(inner, ShardableWeights) else {}
 

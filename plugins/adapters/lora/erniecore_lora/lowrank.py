@@ -15,7 +15,7 @@ from typing import Any
 import paddle  # noqa: TID253
 from paddle import Tensor, nn  # noqa: TID253
 
-from erniecore.api.adapter import Update
+from erniecore.api.adapter import RankGroup, Update
 from erniecore_lora.sizes import Size
 
 
@@ -25,6 +25,9 @@ class WeightChange(nn.Layer):  # type: ignore[misc]
     def merged(self, weight: Tensor) -> Tensor:
         """The matrix that computes the same alone, in W's dtype."""
         raise NotImplementedError
+
+    def share(self, axis: int, group: RankGroup) -> None:
+        """The ranks of ``group`` have equal parts of W along ``axis``; parameters are cut by whoever cuts W."""
 
     def product(self) -> Update | None:
         """The update as a product of two factors beside x W; None where it is none."""
@@ -89,12 +92,40 @@ class LowRank(LowRankProduct):
         self.size, self.scale, self.dropout = size, size.scale, 0.0
         self.magnitude: Tensor | None = None
         self.fixed = False
+        #: the parts of A₀ and B₀ that go with a cut W; in a dict, or they would become parameters
+        self._parts: dict[str, Tensor] = {}
+        self._sum: Callable[[Tensor], Tensor] | None = None
+
+    def share(self, axis: int, group: RankGroup) -> None:
+        """See :meth:`WeightChange.share`. Of inputs: lengths of outputs are sums over the ranks. Of outputs or experts: a rank
+        has all that its outputs depend on. A₀ and B₀ stay whole for writing, where A and B are too, beside their parts."""
+        stacked = self.A.ndim == 3
+        along_inputs = axis == 0 and not stacked
+        if self.fixed:
+            for name, own in (
+                ("A_start", axis if stacked or along_inputs else None),
+                ("B_start", None if along_inputs else axis),
+            ):
+                if own is not None:
+                    self._parts[name] = _part(getattr(self, name), own, group)
+        if self.magnitude is None:
+            return
+        if along_inputs:
+            self._sum = group.all_reduce
+        else:
+            self.register_buffer("squares", _part(self.squares, 0, group), persistable=False)
+
+    def _start(self, name: str, like: Tensor) -> Tensor:
+        """A₀ or B₀, as much of it as ``like`` has of A or B."""
+        whole: Tensor = getattr(self, name)
+        return whole if whole.shape == like.shape else self._parts[name]
 
     def factors(self) -> tuple[Tensor, Tensor]:
         """A and B; with a fixed start (A | A₀) and (B over −B₀), so that one product is the whole update."""
         if not self.fixed:
             return self.A, self.B
-        return paddle.concat([self.A, self.A_start], axis=-1), paddle.concat([self.B, -self.B_start], axis=-2)
+        a, b = self._start("A_start", self.A), self._start("B_start", self.B)
+        return paddle.concat([self.A, a], axis=-1), paddle.concat([self.B, -b], axis=-2)
 
     def gain(self, weight: Tensor) -> Tensor:
         """m / |W + ΔW| per output, [.., O]; the length is a constant to the gradient (DoRA, section 4.3).
@@ -106,7 +137,8 @@ class LowRank(LowRankProduct):
             a, b = (_float32(factor) for factor in self.factors())
             inner = paddle.matmul(a, _float32(weight), transpose_x=True) * 2
             inner = inner + paddle.matmul(paddle.matmul(a, a, transpose_x=True), b) * self.scale
-            length = paddle.sqrt(self.squares + (b * inner).sum(axis=-2) * self.scale)
+            change = (b * inner).sum(axis=-2) * self.scale
+            length = paddle.sqrt(self.squares + (change if self._sum is None else self._sum(change)))
         return (_float32(self.magnitude) / length).astype(weight.dtype)
 
     def merged(self, weight: Tensor) -> Tensor:
@@ -132,6 +164,12 @@ class LowRank(LowRankProduct):
         self.register_buffer("A_start", self.A.detach().clone(), persistable=False)
         self.register_buffer("B_start", self.B.detach().clone(), persistable=False)
         self.fixed = True
+
+
+def _part(whole: Tensor, axis: int, group: RankGroup) -> Tensor:
+    """This rank's part along ``axis``."""
+    size = whole.shape[axis] // group.size
+    return whole.slice([axis], [group.index * size], [(group.index + 1) * size]).clone()
 
 
 def _float32(tensor: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from erniecore.api import ConfigError, hookimpl
+from erniecore.api import hookimpl
 from erniecore.api.adapter import AdapterCapability, AdapterPlugin, Layout
 from erniecore_lora.config import DoraConfig, LoraConfig, LoraPlusConfig, RsLoraConfig, Variant
 
@@ -50,26 +50,19 @@ class LoraPlugin(AdapterPlugin):
     @hookimpl
     def ernie_adapter_layout(self, config: LoraConfig, layout: Layout) -> Layout:
         """Of a matrix cut by columns B is cut like it, of one cut by rows A; the other factor is whole on every rank, which
-        sees a part of its gradient. Updates of experts go with their experts.
-
-        Raises:
-            ConfigError: lengths or a fixed start, which need whole matrices.
-        """
-        if self.variant.magnitudes:
-            raise ConfigError.at(
-                "adapter",
-                f"{self.name} needs whole matrices; leave parallel.tensor and parallel.expert at 1, or use lora",
-            )
-        if config.init == "pissa":
-            raise ConfigError.at(
-                "adapter.init", "pissa needs whole matrices; leave parallel.tensor and parallel.expert at 1"
-            )
+        sees a part of its gradient. Lengths of outputs are cut with the outputs, and whole where inputs are cut. Updates of
+        experts go with their experts."""
         rules: list[tuple[str, str]] = []
         for pattern, style in layout.rules:
             layer = pattern.rpartition(".")[0]
-            styles = {"column": ("partial", "last"), "row": ("first", "partial"), "expert": ("first", "first")}
+            styles = {
+                "column": ("partial", "last", "first"),
+                "row": ("first", "partial", "partial"),
+                "expert": ("first", "first", "first"),
+            }
             if style in styles:
-                rules += zip((f"{layer}.lora.*.A", f"{layer}.lora.*.B"), styles[style], strict=True)
+                names = (f"{layer}.lora.*.{leaf}" for leaf in ("A", "B", "magnitude"))
+                rules += zip(names, styles[style], strict=True)
         return replace(layout, rules=(*rules, *layout.rules))
 
     @hookimpl

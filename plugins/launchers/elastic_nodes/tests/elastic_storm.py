@@ -113,16 +113,24 @@ class Storm:
             self.others.append(self._start(["launcher.join=true"]))
             return kind
         victim = self.rng.choice([*self.others, self.first] if kind == "rank" else self.others)
-        ranks = subprocess.run(
-            ["pgrep", "-P", str(victim.pid)], capture_output=True, text=True, check=False
-        ).stdout.split()
         number = int(victim.args[-1].rpartition("=")[2] == "true")
-        for pid in [*([victim.pid] if kind == "machine" else []), *map(int, ranks[:1] if kind == "rank" else ranks)]:
-            os.kill(pid, signal.SIGKILL)
         if kind == "machine":
-            self.others.remove(victim)
-            victim.wait()
+            self.kill_machine(victim)
+        else:
+            for pid in self.ranks_of(victim)[:1]:
+                os.kill(pid, signal.SIGKILL)
         return kind if number else f"{kind} of the first"
+
+    def ranks_of(self, machine):
+        found = subprocess.run(["pgrep", "-P", str(machine.pid)], capture_output=True, text=True, check=False)
+        return [int(pid) for pid in found.stdout.split()]
+
+    def kill_machine(self, machine):
+        """With its ranks; what it has in memory goes with it."""
+        for pid in [machine.pid, *self.ranks_of(machine)]:
+            os.kill(pid, signal.SIGKILL)
+        self.others.remove(machine)
+        machine.wait()
 
     def finish(self):
         codes = [process.wait() for process in (self.first, *self.others)]

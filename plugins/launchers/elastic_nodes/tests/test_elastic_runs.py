@@ -21,3 +21,33 @@ def test_deaths_and_joins_leave_the_run_that_changes_its_layout_by_hand(tmp_path
     assert made == storm.by_hand(words, tmp_path / "hand", events, STEPS)
     # every loss is of a rank or machine; with the copies in memory it costs at most the step that was under way
     assert storm.lost_steps(events) <= sum(not kind.startswith("join") for kind in kinds)
+
+
+CLUSTER = """
+machines:
+  - {count: 1, accelerators: 1, accelerator: fast, memory: 8, measured_tflops: 0.4}
+  - {count: 1, accelerators: 1, accelerator: slow, memory: 8, measured_tflops: 0.1}
+network: 1
+"""
+
+
+def test_the_layout_of_the_plan_is_run_on_whoever_is_there(tmp_path):
+    words, cluster = storm.make_home(tmp_path), tmp_path / "cluster.yaml"
+    cluster.write_text(CLUSTER)
+    planned = ["launcher.layout=planned", f"launcher.cluster={cluster}"]
+    run = storm.Storm([*words, *planned], tmp_path / "storm", STEPS, nodes=2, least=1)
+    try:
+        assert run.until(run.settled)
+        run.kill_machine(run.others[0])
+        codes = run.finish()
+    finally:
+        run.close()
+    events = run.events()
+    assert codes == [0], [path.read_text()[-2000:] for path in tmp_path.glob("storm-*.log")]
+    layouts = [set(event["settings"]) for event in events if event["event"] == "elastic"]
+    # four micro-batches, four times as fast: three of them for the first machine, where `same` would give each two
+    assert {"parallel.data=2", "parallel.micro_batches=[3,1]", "train.accumulation=3"} <= layouts[0]
+    assert layouts[-1] == {"train.accumulation=4"}
+    made = storm.curve(events)
+    assert sorted(made) == list(range(1, STEPS + 1))
+    assert made == storm.by_hand(words, tmp_path / "hand", events, STEPS)

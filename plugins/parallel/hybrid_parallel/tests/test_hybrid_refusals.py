@@ -24,9 +24,7 @@ CASES = [
         "parallel.sharding_stage",
         "do not go together",
     ),
-    ({"parallel__tensor": 2, "adapter__name": "dora"}, "adapter.name", "whole matrices"),
     ({"parallel__tensor": 2, "adapter__name": "vera"}, "adapter.name", "use lora or oft"),
-    ({"parallel__tensor": 2, "adapter__name": "lora", "adapter__init": "pissa"}, "adapter.init", "whole matrices"),
     (
         {**SHARDED, "parallel__sharding_stage": 2, "optimizer__name": "lisa"},
         "parallel.sharding_stage",
