@@ -83,10 +83,12 @@ class NextTokenObjective(Objective):
         """The sum over the loss tokens of what is reported as the loss, and further metrics; hidden [B, S, H].
 
         A method that learns something else of each next token replaces it."""
-        accuracy = (
-            (self._hits(hidden.detach(), batch.labels), _num_loss_tokens(batch.labels)) if self.accuracy else None
-        )
-        return self._nll(hidden, batch.labels), {} if accuracy is None else {"accuracy": accuracy}
+        loss = self._nll(
+            hidden, batch.labels
+        )  # before the hits: every rank asks for the head here, and not all do there
+        if not self.accuracy:
+            return loss, {}
+        return loss, {"accuracy": (self._hits(hidden.detach(), batch.labels), _num_loss_tokens(batch.labels))}
 
     def _mtp(
         self, mtp_hidden: tuple[Tensor, ...], batch: Batch, totals: Mapping[str, float]

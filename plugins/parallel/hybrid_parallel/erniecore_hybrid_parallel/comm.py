@@ -1,5 +1,6 @@
 """Collectives of one group of ranks over ``paddle.distributed``: its own primitives where the backend has them; gloo lacks
-reduce_scatter and all_to_all, which are put together from all_reduce and all_gather there. Nothing here knows of training.
+reduce_scatter and all_to_all, which are put together from all_reduce and from messages between pairs there. Nothing here knows
+of training.
 
 A collective that fails means that another process is gone or late: ``EnvironmentFault`` with code ERN-E021.
 """
@@ -156,6 +157,34 @@ class Comm:
                     group=self.group,
                 )
             return rows
+        ends = np.cumsum(sent)
+        own = [tensor[end - count : end] for end, count in zip(ends.tolist(), sent.tolist(), strict=True)]
+        if self.size % 2:
+            return self._from_everything(tensor, counts)
+        with self.together("all_to_all", num_bytes(tensor) - num_bytes(own[self.index])):
+            return paddle.concat(self._exchanged(own, received.tolist()))
+
+    def _exchanged(self, own: list[Tensor], received: list[int]) -> list[Tensor]:
+        """The rows of each rank for this one; rows go only where they are wanted, from one rank to one other at a time.
+
+        A group of gloo counts its messages on each rank, so all ranks have equally many: where there is nothing, a row of
+        zeros goes."""
+        found, spare = list(own), paddle.zeros([1, *own[0].shape[1:]], own[0].dtype)
+        for partner in partners(self.index, self.size):
+            there = self.ranks[partner]
+            rows = own[partner].contiguous() if own[partner].shape[0] else spare
+            room = paddle.empty([max(1, received[partner]), *spare.shape[1:]], spare.dtype)
+            if self.index < partner:  # a send waits until the other end receives
+                dist.send(rows, there, group=self.group)
+                dist.recv(room, there, group=self.group)
+            else:
+                dist.recv(room, there, group=self.group)
+                dist.send(rows, there, group=self.group)
+            found[partner] = room[: received[partner]]
+        return found
+
+    def _from_everything(self, tensor: Tensor, counts: NDArray[np.int64]) -> Tensor:
+        """As :meth:`all_to_all`, of all rows of all ranks: an odd number of ranks is not made of pairs."""
         longest = int(counts.sum(axis=1).max())
         padded = paddle.zeros([longest, *tensor.shape[1:]], tensor.dtype)
         if tensor.shape[0]:
@@ -173,3 +202,13 @@ class Comm:
             with self.together("broadcast", num_bytes(tensor)):
                 dist.broadcast(tensor, src=self.ranks[source], group=self.group)
         return tensor
+
+
+def partners(index: int, size: int) -> list[int]:
+    """With whom rank ``index`` of ``size``, an even number, is paired in each of ``size`` - 1 rounds, in which all ranks are
+    paired (the circle method of round-robin tournaments)."""
+    last, found = size - 1, []
+    for turn in range(last):
+        other = (2 * turn - index) % last
+        found.append(turn if index == last else last if other == index else other)
+    return found

@@ -46,6 +46,7 @@ class ParameterShards:
     def __init__(self) -> None:
         self._inside: Any = None
         self._flat: list[tuple[Tensor, Tensor]] = []
+        self._heads: list[tuple[Tensor, Tensor]] = []
         self.gathered: set[str] = set()
         self.slots: dict[str, Any] = {}
         self.anchor = paddle.zeros([])
@@ -71,7 +72,18 @@ class ParameterShards:
         """All parameters are ranges."""
         for parameter, flat in self._flat:
             share_memory(flat, parameter)
-        self._inside, self._flat = None, []
+        self._inside, self._flat, self._heads = None, [], []
+
+    def head_of(self, member: Member, gather: Callable[[], Tensor]) -> Tensor:
+        """The whole of a head without a gradient: that of this pass where there is one, so that it is gathered equally often on
+        ranks with other numbers of tokens to look at."""
+        found = next((whole for parameter, whole in self._heads if parameter is member.parameter), None)
+        return self.keep_head(member, gather()) if found is None else found
+
+    def keep_head(self, member: Member, whole: Tensor) -> Tensor:
+        """Until :meth:`release`."""
+        self._heads.append((member.parameter, whole.detach()))
+        return whole
 
     def entered_by_gradients(self, unit: Any, outputs: Any) -> Any:
         """``outputs``, the gradients of which enter ``unit`` again when the last of them is known. Losses of routers have theirs
@@ -152,9 +164,8 @@ class GatheredHead:
         if member is None:
             return parameter
         if parameter.stop_gradient or not paddle.is_grad_enabled():
-            return _whole(member)
-        whole: Tensor = _Gather.apply(self.shards.anchor, member, self.shards)
-        return whole
+            return self.shards.head_of(member, lambda: _whole(member))
+        return self.shards.keep_head(member, _Gather.apply(self.shards.anchor, member, self.shards))
 
 
 class _Joined(PyLayer):  # type: ignore[misc]

@@ -59,8 +59,11 @@ def _differing(paddle, comm, members, rank, dtype):
     counts = [[(2 * i + 3 * j) % 5 for j in range(n)] for i in range(n)]  # uneven, with zeros
     rows = [data(r, sum(counts[i]), 2) for i, r in enumerate(members)]
     expected = [rows[i][sum(counts[i][:me]) :][: counts[i][me]] for i in range(n)]
+    before = comm.sent
     found = comm.all_to_all(paddle.to_tensor(rows[me]), np.array(counts))
     yield from check("all_to_all", found, np.concatenate(expected))
+    if comm.sent - before != (len(rows[me]) - counts[me][me]) * rows[me][0].nbytes:
+        yield "all_to_all sends rows elsewhere than where they go"
 
 
 def _adjoints(comm, rank):

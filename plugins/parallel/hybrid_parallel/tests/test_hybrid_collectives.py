@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from erniecore_conformance.processes import on_ranks
+from erniecore_hybrid_parallel.comm import partners
 
 HELPERS = Path(__file__).with_name("hybrid_helpers.py")
 
@@ -22,6 +23,14 @@ def test_collectives_are_numpys(found):
 @pytest.mark.multiproc
 def test_ways_between_ranks_are_adjoint(found):
     assert [rank["adjoints"] for rank in found] == [[]] * len(found)
+
+
+@pytest.mark.parametrize("size", [2, 4, 6, 8, 14])
+def test_every_round_pairs_all_ranks_and_each_pair_meets_once(size):
+    table = [partners(index, size) for index in range(size)]
+    for index, row in enumerate(table):
+        assert sorted([*row, index]) == list(range(size))
+        assert [table[other][turn] for turn, other in enumerate(row)] == [index] * (size - 1)
 
 
 @pytest.mark.multiproc
