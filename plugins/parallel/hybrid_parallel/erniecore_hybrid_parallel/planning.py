@@ -6,9 +6,12 @@ from math import prod
 
 from erniecore.api import ConfigError
 from erniecore.api.parallel import DecoderShape
+from erniecore.api.planning import ParallelLayout
 from erniecore_hybrid_parallel.config import HybridConfig
 from erniecore_hybrid_parallel.mesh import AXES, Mesh
-from erniecore_hybrid_parallel.products import Degrees, check_products
+
+#: what has degrees: settings, or a layout of a planner
+Degrees = HybridConfig | ParallelLayout
 
 
 def num_processes(config: HybridConfig) -> int:
@@ -24,7 +27,6 @@ def make_mesh(config: Degrees, world_size: int) -> Mesh:
     Raises:
         ConfigError: degrees that do not make ``world_size``, or that contradict each other.
     """
-    check_products(config)
     degrees = {axis: int(getattr(config, axis)) for axis in AXES}
     fixed = prod(degree for axis, degree in degrees.items() if axis != "data")
     if world_size % fixed:

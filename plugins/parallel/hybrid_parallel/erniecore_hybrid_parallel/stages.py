@@ -167,6 +167,7 @@ class NoHead(nn.Layer):  # type: ignore[misc]
     def __init__(self, size: int, dtype: Any) -> None:
         super().__init__()
         self._weights = [paddle.zeros([size, 1], dtype)]  # in a list: no part of the model's state
+        self.bias = None
 
     @property
     def weight(self) -> Tensor:

@@ -39,6 +39,7 @@ UNEVEN = {**TWO, "parallel__split": "[3, 1]"}
 DATA = {**TWO, "parallel__data": 2, "train__accumulation": 2}
 SHARDING = {**TWO, "parallel__sharding": 2, "train__accumulation": 2}
 GRADIENTS = {**SHARDING, "parallel__sharding_stage": 2}
+PARAMETERS = {**SHARDING, "parallel__sharding_stage": 3}
 TENSOR = {**TWO, "parallel__tensor": 2}
 SEQUENCE = {**TENSOR, "parallel__sequence": "true"}
 CONTEXT = {**TWO, "parallel__context": 2}
@@ -64,6 +65,9 @@ CASES = {
         *((name, {**CHUNKS, **CONTEXT}) for name in ("untied", "lora-moe")),
         *((name, SEQUENCE) for name in ("dense", "moe")),
         ("untied", {**CHUNKS, **SEQUENCE}),
+        *((name, PARAMETERS) for name in ("dense", "moe", "lora", "dpo-moving")),
+        *((name, {**CHUNKS, **PARAMETERS}) for name in ("untied", "orpo")),
+        ("moe", {**PARAMETERS, "parallel__expert": 2}),
     ],
 }
 #: metrics that must be those of the whole model, wherever its parts are
