@@ -19,7 +19,6 @@ CASES = [
     ({"parallel__pipeline": 3}, "parallel.pipeline", "3 virtual stages for a model of 2 layers"),
     ({"parallel__pipeline": 2, "parallel__chunks": 2}, "parallel.chunks", "4 virtual stages"),
     ({"parallel__pipeline": 2, "parallel__split": "[2]"}, "parallel.split", "1 numbers for 2"),
-    ({"parallel__tensor": 2, "adapter__name": "vera"}, "adapter.name", "use lora or oft"),
     (
         {**SHARDED, "parallel__sharding_stage": 2, "optimizer__name": "lisa"},
         "parallel.sharding_stage",
