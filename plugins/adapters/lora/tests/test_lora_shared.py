@@ -77,7 +77,7 @@ def test_parts_have_the_lengths_and_the_update_of_the_whole(shape, axis, fixed):
 
 
 def test_a_whole_update_has_its_whole_start_again():
-    """As for writing, where the trained factors are whole for a moment."""
+    """As for writing, where the trained factors are whole too."""
     _, low = trained(WHOLE, fixed=True)
     own = cut(low, 1, Group(1))
     own.B = own.create_parameter(low.B.shape)

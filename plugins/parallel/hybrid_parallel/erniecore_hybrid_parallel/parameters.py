@@ -81,7 +81,7 @@ class ParameterShards:
         return self.keep_head(member, gather()) if found is None else found
 
     def keep_head(self, member: Member, whole: Tensor) -> Tensor:
-        """Until :meth:`release`."""
+        """``whole``, which other uses of this pass get too; :meth:`release` lets it go."""
         self._heads.append((member.parameter, whole.detach()))
         return whole
 
