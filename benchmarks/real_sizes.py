@@ -41,7 +41,7 @@ class Bench:
 
     Attributes:
         home: where models, data and runs are. quantizers: forms of packed weights. kills: SIGKILLs on the way of a row.
-        read: bytes per second that memory gives, the best of what was measured so far.
+        settings: further ones of training runs. read: bytes per second that memory gives, the best of what was measured so far.
     """
 
     home: Path
@@ -52,6 +52,7 @@ class Bench:
     tokens: int
     prompts: tuple[int, ...]
     length: int
+    settings: tuple[str, ...] = ()
     read: float = 0.0
     notes: list[str] = field(default_factory=list)
 
@@ -219,7 +220,7 @@ def llama(bench: Bench, prompt: int, new: int, what: str) -> Rows:
 def train(bench: Bench, what: str, model: Path, *words: object) -> Row:
     """A training run: tokens per second of its later steps, memory beside the plan's, and with kills the losses compared."""
     data = "pairs.jsonl" if "dpo" in words else "rows.jsonl"
-    common = ["--model", model, "--data", data, *words, f"data.max_seq_len={bench.length}"]
+    common = ["--model", model, "--data", data, *words, f"data.max_seq_len={bench.length}", *bench.settings]
     estimate: Any = bench.good("plan", *common, "--json").last_json()["estimate"]
     plan = estimate["process_memory"]
     rest = [
@@ -318,6 +319,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--tokens", type=int, default=64, help="that are decoded")
     parser.add_argument("--prompts", default="", help="tokens of the prompts, e.g. 256,2048")
     parser.add_argument("--length", type=int, help="tokens of a training row")
+    parser.add_argument("--set", nargs="*", default=[], help="settings of training runs, e.g. train.recompute=full")
     parser.add_argument("--json", type=Path, help="write the rows there, a line each, as they come")
     args = parser.parse_args(words)
     size = SIZES[args.size]
@@ -326,7 +328,7 @@ def main(words: list[str] | None = None) -> int:
     forms = tuple(args.quantizers.split(",")) if args.quantizers else size.quantizers
     prompts = tuple(int(word) for word in args.prompts.split(",")) if args.prompts else size.prompts
     counts = args.kills, args.steps, args.tokens
-    bench = Bench(home.resolve(), size, forms, *counts, prompts, args.length or size.length)
+    bench = Bench(home.resolve(), size, forms, *counts, prompts, args.length or size.length, tuple(args.set))
     try:
         return show(bench, list(ROWS) if "all" in args.rows else args.rows, args.json)
     finally:

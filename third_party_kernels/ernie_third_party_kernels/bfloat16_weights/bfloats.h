@@ -36,7 +36,7 @@ struct Bfloats {
     template <int OUT>
     void fetch(i64 i) const {
         for (int o = 0; o < OUT; ++o)
-            for (int line = 0; line < 2; ++line) __builtin_prefetch(at_first + (OUT + o) * step + i + 32 * line);
+            for (int line = 0; line < 2; ++line) __builtin_prefetch(at_first + (OUT + o) * step + i + 32 * line, 0, 2);
     }
     wide one(i64 i) const { return widened(at_first + i); }
     float at(i64 o, i64 i) const { return widened_one(at_first[o * step + i]); }

@@ -103,7 +103,7 @@ static void byte_sums(const Split& x, const int8_t* codes, i64 inputs, const flo
         const __m512i a = _mm512_loadu_si512(parts), b = _mm512_loadu_si512(parts + 64), d = _mm512_loadu_si512(parts + 128);
 #pragma GCC unroll 8
         for (int o = 0; o < OUT; ++o) {
-            __builtin_prefetch(codes + o * inputs + c * CHUNK + ahead);
+            __builtin_prefetch(codes + o * inputs + c * CHUNK + ahead, 0, 2);
             const __m512i w = _mm512_xor_si512(_mm512_loadu_si512(codes + o * inputs + c * CHUNK), sign);
             add_products(sums[o][0], w, a);
             add_products(sums[o][1], w, b);
@@ -132,7 +132,7 @@ static void nibble_sums(const Split& x, const int8_t* codes, i64 inputs, const f
         const __m512i a = _mm512_loadu_si512(parts), b = _mm512_loadu_si512(parts + 64), d = _mm512_loadu_si512(parts + 128);
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; ++r) {
-            __builtin_prefetch(codes + r * inputs + c * CHUNK + ahead);
+            __builtin_prefetch(codes + r * inputs + c * CHUNK + ahead, 0, 2);
             __m512i w[2];
             unpack(_mm512_loadu_si512(codes + r * inputs + c * CHUNK), w, w + 1);
 #pragma GCC unroll 2
@@ -173,7 +173,7 @@ static void group_sums(const Split& x, const int8_t* codes, i64 inputs, const fl
         if (c == stop) ++g, stop += each;
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; ++r) {
-            __builtin_prefetch(codes + r * inputs + c * CHUNK + ahead);
+            __builtin_prefetch(codes + r * inputs + c * CHUNK + ahead, 0, 2);
             __m512i w[2];
             unpack(_mm512_loadu_si512(codes + r * inputs + c * CHUNK), w, w + 1);
 #pragma GCC unroll 2

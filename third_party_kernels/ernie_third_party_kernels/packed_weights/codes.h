@@ -114,7 +114,7 @@ struct Int8 {
     // towards the cache: the 64 bytes at i of the outputs that come next
     template <int OUT>
     void fetch(i64 i) const {
-        for (int o = 0; o < OUT; ++o) __builtin_prefetch(at_first + (OUT + o) * step + i);
+        for (int o = 0; o < OUT; ++o) __builtin_prefetch(at_first + (OUT + o) * step + i, 0, 2);
     }
     wide one(i64 i) const { return widened(at_first + i); }
     float at(i64 o, i64 i) const { return static_cast<float>(at_first[o * step + i]); }
@@ -135,7 +135,7 @@ struct Halves {
     }
     template <int OUT>
     void fetch(i64 i) const {
-        for (int o = 0; o < OUT / 2; ++o) __builtin_prefetch(at_first + (OUT / 2 + o) * step + i);
+        for (int o = 0; o < OUT / 2; ++o) __builtin_prefetch(at_first + (OUT / 2 + o) * step + i, 0, 2);
     }
     wide one(i64 i) const {
         wide low, high;
