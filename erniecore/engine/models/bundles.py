@@ -106,9 +106,8 @@ def load_bundle(
     """The model in a model directory of the Hugging Face format.
 
     Args:
-        directory: config.json, safetensors and, if ``tokenizer`` and no ``home`` is given, the tokenizer's files.
-        dtype: of the parameters in memory.
-        tokenizer: also read the tokenizer; that there is none is a note, not an error.
+        directory: config.json and safetensors. dtype: of the parameters in memory.
+        tokenizer: also read the tokenizer, in ``home`` or in the directory; that there is none is a note, not an error.
         mtp: build and load its multi-token-prediction layers as well.
         empty: leave the values in the files until the parameters are filled (``filling.py``).
         compact: weights that the files have in bfloat16 stay so in host memory, for a model that nobody trains or writes.
