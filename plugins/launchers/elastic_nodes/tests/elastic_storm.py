@@ -17,6 +17,8 @@ import time
 from functools import partial
 from pathlib import Path
 
+from erniecore_elastic_nodes.memory import forget, root_of
+
 from erniecore.api.launcher import free_port
 
 #: eight sequences per step, on four machines two each
@@ -141,6 +143,8 @@ class Storm:
             if process.poll() is None:
                 process.kill()
             process.wait()
+        for number in range(1, self.count + 1):  # the memory of machines that were killed
+            forget(root_of(self.out, f"machine-{number}"))
 
 
 def curve(events):
