@@ -165,7 +165,8 @@ def test_what_parts_cannot_be_says_why(hybrid_home, words, changes, text, tmp_pa
     open_device(context.device, context.cluster, context.kernels)
     model, settings = build_model(context), context.settings
     name, plan = settings.plugins.get("adapter", ""), ParallelPlan({"tensor": 2})
-    layout = model_layout(context.host, context.model.architecture, settings.adapter, name, plan)
+    described = context.model
+    layout = model_layout(context.host, described.architecture, described.head, settings.adapter, name, plan)
     comm = SimpleNamespace(size=2, index=0)
     with pytest.raises(ConfigError, match=text) as caught:
         shard_model(model, layout, Shard(comm))
