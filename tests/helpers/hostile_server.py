@@ -39,7 +39,7 @@ def head(status: str, *lines: str) -> bytes:
 
 def whole(body: bytes, *lines: str, status: str = "200 OK") -> Iterator[bytes]:
     """An answer as it should be."""
-    yield head(status, f"Content-Length: {len(body)}", *lines) + body
+    yield head(status, f"Content-Length: {len(body)}", "Connection: close", *lines) + body
 
 
 def endless(piece: bytes = _PIECE) -> Iterator[bytes]:
