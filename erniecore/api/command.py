@@ -168,12 +168,11 @@ def open_tokenizer(directory: Path, adapter: Path | None = None) -> tuple[Tokeni
     Args:
         adapter: directory of an adapter or run on it, whose tokenizer and chat template come first.
     """
-    from erniecore.engine.models.adapters import adapter_directory
     from erniecore.engine.models.bundles import open_tokenizer
     from erniecore.engine.models.located import locate
 
     located = locate(directory)
     if adapter is not None:
-        located = located._replace(adapter=adapter_directory(adapter))
+        located = located.with_adapter(adapter)
     tokenizer, architecture = open_tokenizer(located.path, located.tokenizer_home)
     return tokenizer, int(architecture.get("vocab_size", 0))

@@ -13,8 +13,8 @@ from erniecore.errors import UsageError
 
 #: typer's usage errors, whichever click it is built on (it carries its own since 0.26)
 CLICK_ERROR: type[Any] = typer.BadParameter.__mro__[2]
-#: and what it hands to a shell that completes a word
 _CLICK = CLICK_ERROR.__module__.rpartition(".")[0]
+#: what it hands to a shell that completes a word
 COMPLETION_ITEM: Any = import_module(f"{_CLICK}.shell_completion").CompletionItem
 _TYPES: Any = import_module(f"{_CLICK}.types")
 

@@ -36,13 +36,12 @@ def open_model(
     Args:
         device: a device plugin; empty within a run: the one that is open.
     """
-    from erniecore.engine.models.adapters import adapter_directory
     from erniecore.engine.models.bundles import open_device, open_located
     from erniecore.engine.models.located import locate
 
     located = locate(Path(path))
     if adapter is not None:
-        located = located._replace(adapter=adapter_directory(Path(adapter)))
+        located = located.with_adapter(Path(adapter))
     if device:
         open_device(device, located.path)
     return open_located(located, dtype=dtype).bundle

@@ -83,8 +83,15 @@ def open_located(
     if located.is_checkpoint:
         opened = load_checkpoint_bundle(located.path, dtype=dtype, tokenizer=tokenizer, plain=plain)
     else:
-        options = {"tokenizer": tokenizer, "mtp": mtp, "empty": empty, "compact": compact}
-        opened = load_bundle(located.path, dtype=dtype, home=located.tokenizer_home, **options)
+        opened = load_bundle(
+            located.path,
+            dtype=dtype,
+            tokenizer=tokenizer,
+            home=located.tokenizer_home,
+            mtp=mtp,
+            empty=empty,
+            compact=compact,
+        )
     if located.adapter is not None:
         from erniecore.engine.models.adapters import load_adapter
 

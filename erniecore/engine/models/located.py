@@ -19,6 +19,12 @@ class Located(NamedTuple):
     notes: list[str]
     adapter: Path | None = None
 
+    def with_adapter(self, source: Path) -> Located:
+        """The same under the adapter in ``source``: its directory, or a run. Raises ``UsageError`` when there is none."""
+        from erniecore.engine.models.adapters import adapter_directory
+
+        return self._replace(adapter=adapter_directory(source))
+
     @property
     def tokenizer_home(self) -> Path:
         """Where tokenizer and chat template are: with the adapter that was trained with them, else with the model."""

@@ -83,9 +83,8 @@ class NextTokenObjective(Objective):
         """The sum over the loss tokens of what is reported as the loss, and further metrics; hidden [B, S, H].
 
         A method that learns something else of each next token replaces it."""
-        loss = self._nll(
-            hidden, batch.labels
-        )  # before the hits: every rank asks for the head here, and not all do there
+        # before the hits: every rank asks for the head here, and not all do there
+        loss = self._nll(hidden, batch.labels)
         if not self.accuracy:
             return loss, {}
         return loss, {"accuracy": (self._hits(hidden.detach(), batch.labels), _num_loss_tokens(batch.labels))}

@@ -91,20 +91,16 @@ def fulfilled(item: Item, config: TextConfig, completion: Completion) -> bool:
     return CHECKS[item.check](plain(item.argument, config), plain(completion.content, config))
 
 
-def items_of(config: ChecklistConfig, completion: Completion) -> list[Item]:
-    """Those of the settings, then those of the row. Raises ``DataError`` for a reference that is no checklist."""
-    found = [read_item(line) for line in config.items]
-    if not config.rows:
-        return found
+def items_of_row(completion: Completion) -> list[Item]:
+    """Raises ``DataError`` for a reference that is no checklist."""
     try:
-        found += [read_item(line) for line in completion.reference.splitlines() if line.strip()]
+        return [read_item(line) for line in completion.reference.splitlines() if line.strip()]
     except ValueError as error:
         raise DataError(
             "the reference answer of a row is no checklist",
             found=str(error),
             fix="write an item per line, or set rewards.checklist.rows=false",
         ) from None
-    return found
 
 
 class Checklist(Plugin):
@@ -118,9 +114,9 @@ class Checklist(Plugin):
     @hookimpl
     def ernie_compute_rewards(self, config: ChecklistConfig, completions: Sequence[Completion]) -> Sequence[float]:
         """One number per completion. Raises ``ConfigError`` for a pattern that takes too long."""
-        rewards = []
+        rewards, common = [], [read_item(line) for line in config.items]
         for completion in completions:
-            items = items_of(config, completion)
+            items = [*common, *(items_of_row(completion) if config.rows else ())]
             try:
                 done = sum(fulfilled(item, config, completion) for item in items)
             except PatternTimeout as error:
