@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -56,9 +57,21 @@ def _unraisable(lost: sys.UnraisableHookArgs) -> None:
     if not isinstance(lost.exc_value, Preempted | KeyboardInterrupt):
         sys.__unraisablehook__(lost)
         return
-    again = threading.Timer(0.01, os.kill, (os.getpid(), getattr(lost.exc_value, "number", signal.SIGINT)))
-    again.daemon = True
-    again.start()
+    number = getattr(lost.exc_value, "number", signal.SIGINT)
+    threading.Thread(target=_come_again, args=(number,), daemon=True).start()
+
+
+def _come_again(number: int) -> None:
+    """Not while ``_unraisable`` still runs, which a busy machine may stop for long: Python drops what is raised there too."""
+    main = threading.main_thread().ident or 0
+    inside = True
+    while inside:
+        time.sleep(0.01)
+        frame = sys._current_frames().get(main)
+        while frame is not None and frame.f_code is not _unraisable.__code__:
+            frame = frame.f_back
+        inside = frame is not None
+    os.kill(os.getpid(), number)
 
 
 def outcome(error: BaseException, words: Sequence[str]) -> tuple[int, str] | None:

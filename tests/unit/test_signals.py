@@ -48,10 +48,19 @@ def test_other_errors_are_no_signals():
     assert outcome(turned(OSError(), ConfigError.at("a.b", "wrong")), ["run"]) is None
 
 
-#: two signals that come where Python drops what is raised: in a callback of a weak reference, and in a finalizer
+#: two signals that come where Python drops what is raised: in a callback of a weak reference, and in a finalizer. A third
+#: argument is for how many seconds the thread that starts then keeps the one that waits for it
 DROPPED = """
-import os, signal, sys, time, weakref
+import os, signal, sys, threading, time, weakref
 from erniecore import signals
+
+start = threading.Thread.start
+
+def slow(thread):
+    start(thread)
+    time.sleep(float(sys.argv[3]))
+
+threading.Thread.start = slow
 
 class Dropped:
     def __del__(self):
@@ -74,10 +83,11 @@ except (signals.Preempted, KeyboardInterrupt) as error:
 """
 
 
+@pytest.mark.parametrize("slow", [0, 0.1])
 @pytest.mark.parametrize("where", ["ref", "del"])
 @pytest.mark.parametrize(("number", "text"), [(signal.SIGTERM, "stopped by SIGTERM"), (signal.SIGINT, "interrupted")])
-def test_a_signal_that_python_would_drop_comes_again(number, text, where):
-    words = [sys.executable, "-c", DROPPED, str(int(number)), where]
+def test_a_signal_that_python_would_drop_comes_again(number, text, where, slow):
+    words = [sys.executable, "-c", DROPPED, str(int(number)), where, str(slow)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert f"(75, '{text} before the first step" in done.stdout
     assert (done.returncode, done.stderr) == (0, "")
