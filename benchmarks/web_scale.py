@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,8 @@ class Page:
                 stderr=output,
             )
         while not (found := re.search(r"http://127\.0\.0\.1:(\d+)/\?token=(\S+)", log.read_text())):
+            if self.process.poll() is not None:
+                raise SystemExit(f"ernie web ended with {self.process.returncode}:\n{log.read_text()}")
             time.sleep(0.05)
         self.port, token = int(found[1]), found[2]
         answer = self.connection()
@@ -89,13 +91,15 @@ class Page:
 
     def get(self, path: str) -> bytes:
         """The answer to a GET."""
-        connection = self.connection()
-        connection.request("GET", path, headers={"cookie": self.cookie, "accept": "text/html"})
+        with closing(self.connection()) as connection:
+            return self.ask(connection, path)
+
+    def ask(self, connection: http.client.HTTPConnection, path: str, **headers: str) -> bytes:
+        """The answer to a GET on a connection that is open or can be opened again."""
+        connection.request("GET", path, headers={"cookie": self.cookie, "accept": "text/html", **headers})
         answer = connection.getresponse()
         assert answer.status == 200, (path, answer.status)
-        content = answer.read()
-        connection.close()
-        return content
+        return answer.read()
 
     def timed(self, path: str) -> float:
         """Seconds until the answer is complete."""
@@ -161,16 +165,15 @@ def training(path: Path) -> Iterator[None]:
 
 
 def watch(page: Page, stopping: threading.Event, received: list[int]) -> None:
-    """One browser with two tabs: the stream of a run, and the list, which refreshes itself."""
-    connection = page.connection()
-    connection.request("GET", "/run/live/stream?from=0", headers={"cookie": page.cookie})
-    answer, looked = connection.getresponse(), time.monotonic()
-    while not stopping.is_set():
-        received.append(len(answer.readline()))
-        if time.monotonic() - looked > _LOOK:
-            looked = time.monotonic()
-            page.get("/runs")
-    connection.close()
+    """One browser with two tabs: the stream of a run, and the list, whose rows htmx asks for now and then."""
+    with closing(page.connection()) as connection, closing(page.connection()) as of_list:
+        connection.request("GET", "/run/live/stream?from=0", headers={"cookie": page.cookie})
+        answer, looked = connection.getresponse(), time.monotonic()
+        while not stopping.is_set():
+            received.append(len(answer.readline()))
+            if time.monotonic() - looked > _LOOK:
+                looked = time.monotonic()
+                page.ask(of_list, "/runs", **{"HX-Request": "true"})
 
 
 def measure_watching(page: Page, root: Path, browsers: int, seconds: float) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from erniecore_webui.state_files import stored_object
 
 #: directories below the root in which runs are looked for; seconds for which the list is believed, at least and as a multiple of
 #: the processor time that it took
-_DEPTH, _FRESH, _REST = 3, 2.0, 60
+_DEPTH, _FRESH, _REST = 3, 2.0, 100
 #: seconds that a search reads runs that nobody read yet; runs that are read between two rests, seconds of a rest
 _SEARCH, _BATCH, _PAUSE, _IDLE = 0.3, 50, 0.02, 2.0
 #: changed facts after which all are kept; most that are

@@ -18,7 +18,7 @@ from erniecore.api.runs import EVENTS_NAME
 from erniecore_webui.rendering import site_of
 
 #: bytes behind which a browser loads curves instead of lines; seconds between looks, and between signs of life
-_MOST, _PAUSE, _ALIVE = 256 << 10, 0.7, 15.0
+_MOST, _PAUSE, _ALIVE = 256 << 10, 1.0, 15.0
 _STATE_LOOKS = 3
 
 
