@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +21,7 @@ from erniecore.sections import DeviceConfig, Field
 from erniecore.signals import guarding_import
 from erniecore.types.run import Cluster, Device
 
+_THREADS = "OMP_NUM_THREADS"
 #: mallopt parameters (malloc.h)
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
 _KEEP = 1 << 30
@@ -52,8 +54,7 @@ class CpuDevice(Device):
     Args:
         config: the device's section.
         cpuinfo: text of /proc/cpuinfo; decides :meth:`environment`. num_processes: of the run; several talk over gloo.
-        omp_num_threads: the user's OMP_NUM_THREADS, ``""`` when unset. Paddle overwrites the variable when it is
-            imported, so it is read before.
+        omp_num_threads: the user's OMP_NUM_THREADS, ``""`` when unset; see :func:`threads_asked`.
     """
 
     name = "cpu"
@@ -90,6 +91,8 @@ class CpuDevice(Device):
             raise DeviceUnavailable(
                 "PaddlePaddle is not installed", fix=install_command("paddlepaddle", of="erniecore"), found=str(error)
             ) from error
+        if not self._omp:  # paddle has written 1, which processes that this one starts would take for the user's
+            os.environ.pop(_THREADS, None)
         paddle.set_device("cpu")
         paddle.base.core.set_num_threads(self.threads)
         if kept:
@@ -164,6 +167,16 @@ def reserve_small_blocks() -> None:
         libc.free(block)
 
 
+def threads_asked() -> str:
+    """OMP_NUM_THREADS as the user has set it. Paddle writes ``1`` there when it is imported and the variable is not set: a 1
+    behind that import counts only if the process was started with it."""
+    value = os.environ.get(_THREADS, "")
+    started = Path("/proc/self/environ")
+    if value != "1" or "paddle" not in sys.modules or not started.exists():
+        return value
+    return value if f"\0{_THREADS}=".encode() in b"\0" + started.read_bytes() else ""
+
+
 def _machine(cpuinfo: str) -> str:
     return "x86" if _field(cpuinfo, "vendor_id") else platform.machine()
 
@@ -191,7 +204,7 @@ class CpuPlugin(DevicePlugin):
     def ernie_open_device(self, config: CpuConfig, cluster: Cluster) -> Device:
         cpuinfo = Path("/proc/cpuinfo")
         text = cpuinfo.read_text(encoding="utf-8", errors="replace") if cpuinfo.exists() else ""
-        return CpuDevice(config, text, os.environ.get("OMP_NUM_THREADS", ""), cluster.world_size)
+        return CpuDevice(config, text, threads_asked(), cluster.world_size)
 
 
 plugin = CpuPlugin()

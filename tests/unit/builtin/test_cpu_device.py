@@ -41,6 +41,17 @@ def test_threads(omp, config, threads):
     assert device(omp=omp, **config).threads == (threads or len(os.sched_getaffinity(0)))
 
 
+@pytest.mark.parametrize("given", ["", "1", "3"])
+@pytest.mark.parametrize("first", ["", "import paddle; "])
+def test_what_paddle_writes_is_not_taken_for_the_users_number_of_threads(given, first):
+    opened = "bundles.open_device(); print(cpu.threads_asked(), os.environ.get('OMP_NUM_THREADS'))"
+    code = f"{first}import os; from erniecore.builtin import cpu; from erniecore.engine.models import bundles; {opened}; {opened}"
+    environ = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    environ |= {"OMP_NUM_THREADS": given} if given else {}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environ)
+    assert done.stdout.splitlines() == [f"{given} {given or None}"] * 2
+
+
 def test_only_float32():
     assert device().dtypes == {"float32"}
 
