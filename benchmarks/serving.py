@@ -75,7 +75,7 @@ def _loads(arguments: argparse.Namespace, home: Path) -> Iterator[dict[str, Any]
 def compared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Ours over llama.cpp's, of the medians over all rounds; nothing where there is only one of them."""
     told: dict[str, Any] = {"what": "ours / llama.cpp"}
-    for name in ("new_tokens_per_s", "one_token_ms_p50", "one_token_ms_p95", "tpot_ms_p50"):
+    for name in ("new_tokens_per_s", "ttft_ms_p95", "one_token_ms_p50", "one_token_ms_p95", "tpot_ms_p50", "e2e_ms_p95"):
         medians = [
             median(values)
             for what in ("ernie serve", "llama.cpp")

@@ -20,13 +20,26 @@ struct Own {
     int32_t *tokens, *experts, *starts, *place;
     Splits splits;
     Own(const Memory& memory, const Pass& pass, i64 selected, Member& member) {
-        splits = {member.own, &member.split};
+        splits = {member.own, &member.split, memory.tiled, &member.shared,
+                  reinterpret_cast<int8_t*>(member.own + memory.parts_size)};
         normed = member.own + memory.split_size, gathered = normed + memory.normed_size, sums = gathered + memory.normed_size;
         more_sums = sums + memory.tile_size, scores = more_sums + memory.tile_size, weights = scores + pass.columns();
         tokens = reinterpret_cast<int32_t*>(weights + pass.tokens() * selected);
         experts = tokens + pass.tokens() * selected;
     }
 };
+
+// Split rows x for the products with `matrix` and those like it that come next: once for all threads, where they are many.
+static void share_rows(Member& member, const Own& own, const Matrix& matrix, const float* x, i64 rows) {
+    member.shared.rows = nullptr;
+    if (rows <= TILE_ROWS || !in_tiles(matrix)) return;
+    const i64 size = tiled_floats(tile_bytes(matrix), TILE_ROWS);
+    member.each((rows + TILE_ROWS - 1) / TILE_ROWS, [&](i64 group) {
+        const i64 first = group * TILE_ROWS, some = rows - first < TILE_ROWS ? rows - first : TILE_ROWS;
+        tile_some(matrix, x + first * matrix.inputs, some, own.splits.shared + group * size);
+    });
+    member.shared = {x, kind_of(matrix)};
+}
 
 static inline float silu(float x) { return x / (1.0f + exp_(-x)); }
 
@@ -123,6 +136,7 @@ static void route_token(const Layer& layer, const Step& step, const Own& own, i6
 static void experts(Member& member, const Layer& layer, const Step& step, Own& own) {
     const i64 n = step.pass.tokens(), hidden = step.model.hidden, width = layer.expert_gate.outputs;
     const Memory& memory = step.memory;
+    member.shared.rows = nullptr;
     member.each(n, [&](i64 token) { route_token(layer, step, own, token); });
     const i64 used = sort_routes(layer, step, own);
     const i64 shared = layer.gate.form ? layer.gate.outputs : 0;
@@ -140,7 +154,7 @@ static void experts(Member& member, const Layer& layer, const Step& step, Own& o
         if (n > 1) {
             for (i64 m = 0; m < rows; ++m)
                 std::memcpy(own.gathered + m * hidden, x + own.tokens[start + m] * hidden, sizeof(float) * hidden);
-            x = own.gathered, *own.splits.of = nullptr;
+            x = own.gathered, own.splits.own->rows = nullptr;
         }
         inner_tile(layer.expert_gate, layer.expert_up, own.experts[u], x, rows, narrow.first(t), narrow.size(t),
                    own.weights + start, own, routed + start * width);

@@ -10,10 +10,20 @@
 constexpr i64 CHUNK = 64;            // codes that are multiplied together
 constexpr i64 MOST_DEPTH = 1 << 16;  // inputs whose sums 32 bits hold
 
-// A thread's memory for rows that are split, and the first of those that are there now; null: none.
+// The first of the rows whose parts are somewhere, and what parts: of this file, or of tiles.h.
+enum Kind { PARTS, BYTE_TILES, BFLOAT_TILES };
+struct Kept {
+    const float* rows = nullptr;
+    Kind kind = PARTS;
+    bool are(const float* x, Kind wanted) const { return rows == x && kind == wanted; }
+};
+// Where rows are split, and what is there now: a thread's own memory, and memory of all threads; room for unpacked outputs.
 struct Splits {
     float* memory;
-    const float** of;
+    Kept* own;
+    float* shared;
+    const Kept* all;
+    int8_t* unpacked;
 };
 
 #if defined(__AVX512F__) && defined(__GNUC__) && !defined(__clang__)
@@ -41,8 +51,8 @@ struct Split {
     }
 };
 
-// A row with a value that is not finite has the scale NaN.
-static void split_row(const Split& to, const float* x, i64 inputs) {
+// What a row is multiplied with to be whole numbers, and the scale that takes it back: NaN for one with a value that is not finite.
+static inline __m512 factor_of(const float* x, i64 inputs, float* scale) {
     __m512 most = _mm512_setzero_ps(), doubt = most;
     for (i64 i = 0; i < inputs; i += 16) {
         const __m512 v = _mm512_loadu_ps(x + i);
@@ -52,19 +62,26 @@ static void split_row(const Split& to, const float* x, i64 inputs) {
     // below 127 * 65793 by more than rounding
     const float top = _mm512_reduce_max_ps(most), lost = _mm512_reduce_add_ps(doubt), highest = 8355000.0f;
     const bool finite = lost == 0.0f, used = finite && top > 1e-30f;
-    *to.scale = used ? top / highest : (finite ? 0.0f : lost);
-    const __m512 inverse = _mm512_set1_ps(used ? highest / top : 0.0f);
-    const __m512i half = _mm512_set1_epi32(128), ones = _mm512_set1_epi8(1), eight = _mm512_set1_epi32(-8);
+    *scale = used ? top / highest : (finite ? 0.0f : lost);
+    return _mm512_set1_ps(used ? highest / top : 0.0f);
+}
+
+// The parts of 16 numbers, `step` bytes apart.
+static inline void put_parts(__m512 x, __m512 factor, int8_t* to, i64 step) {
+    const __m512i half = _mm512_set1_epi32(128), q = _mm512_cvtps_epi32(_mm512_mul_ps(x, factor));
+    const __m512i b = _mm512_srai_epi32(_mm512_add_epi32(q, half), 8), a = _mm512_srai_epi32(_mm512_add_epi32(b, half), 8);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(a));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + step), _mm512_cvtepi32_epi8(b));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 2 * step), _mm512_cvtepi32_epi8(q));
+}
+
+static void split_row(const Split& to, const float* x, i64 inputs) {
+    const __m512 factor = factor_of(x, inputs, to.scale);
+    const __m512i ones = _mm512_set1_epi8(1), eight = _mm512_set1_epi32(-8);
     __m512i all[3] = {};
     for (i64 c = 0; c < to.chunks; ++c) {
         int8_t* parts = to.parts + c * 3 * CHUNK;
-        for (i64 i = 0; i < CHUNK; i += 16) {
-            const __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + c * CHUNK + i), inverse));
-            const __m512i b = _mm512_srai_epi32(_mm512_add_epi32(q, half), 8), a = _mm512_srai_epi32(_mm512_add_epi32(b, half), 8);
-            _mm_storeu_si128(reinterpret_cast<__m128i*>(parts + i), _mm512_cvtepi32_epi8(a));
-            _mm_storeu_si128(reinterpret_cast<__m128i*>(parts + CHUNK + i), _mm512_cvtepi32_epi8(b));
-            _mm_storeu_si128(reinterpret_cast<__m128i*>(parts + 2 * CHUNK + i), _mm512_cvtepi32_epi8(q));
-        }
+        for (i64 i = 0; i < CHUNK; i += 16) put_parts(_mm512_loadu_ps(x + c * CHUNK + i), factor, parts + i, CHUNK);
         __m512i whole = _mm512_setzero_si512();
         for (int p = 0; p < 3; ++p) {
             __m512i sum = _mm512_setzero_si512();
@@ -224,9 +241,9 @@ static void integers_tile(const Matrix& matrix, i64 expert, const float* x, i64 
     for (i64 m = 0; m < rows; m += SPLIT_ROWS) {
         const i64 some = rows - m < SPLIT_ROWS ? rows - m : SPLIT_ROWS;
         const float* from = x + m * inputs;
-        if (*splits.of != from || rows > SPLIT_ROWS)
+        if (!splits.own->are(from, PARTS) || rows > SPLIT_ROWS)
             for (i64 r = 0; r < some; ++r) split_row(Split(inputs, splits.memory + r * size), from + r * inputs, inputs);
-        *splits.of = from;
+        *splits.own = {from, PARTS};
         for (i64 o = 0; o < n; o += block)
             for (i64 r = 0; r < some; ++r)
                 integer_row(matrix, expert, Split(inputs, splits.memory + r * size), first + o, n - o < block ? n - o : block,

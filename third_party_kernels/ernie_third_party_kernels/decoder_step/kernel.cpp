@@ -78,6 +78,7 @@ static void attention(Member& member, const Layer& layer, const Step& step, cons
     const Memory& memory = step.memory;
     const i64 n = step.pass.tokens(), heads = model.key_heads;
     const float* x = normed(member, step, own, layer.norm, n, nullptr);
+    share_rows(member, own, layer.q, x, n);
     const Tiles q(layer.q.outputs, member.team.size), k(layer.k.outputs, member.team.size);
     member.each(q.count + 2 * k.count, [&](i64 item) {
         const i64 rest = item - q.count;
@@ -95,6 +96,7 @@ static void attention(Member& member, const Layer& layer, const Step& step, cons
         if (alone) append(layer, step, item / heads, item % heads);
         attend_token(layer, step, own, item / heads, item % heads);
     });
+    share_rows(member, own, layer.o, memory.attended, n);
     const Tiles out(model.hidden, member.team.size);
     member.each(out.count, [&](i64 t) {
         add_tile(layer.o, 0, memory.attended, n, nullptr, out.first(t), out.size(t), own, memory.stream);
@@ -106,9 +108,11 @@ static void mlp(Member& member, const Layer& layer, const Step& step, const Own&
     const i64 n = step.pass.tokens();
     const float* x = normed(member, step, own, layer.mlp_norm, n, nullptr);
     const Tiles inner(layer.gate.outputs, member.team.size), out(step.model.hidden, member.team.size);
+    share_rows(member, own, layer.gate, x, n);
     member.each(inner.count, [&](i64 t) {
         inner_tile(layer.gate, layer.up, 0, x, n, inner.first(t), inner.size(t), nullptr, own, memory.inner);
     });
+    share_rows(member, own, layer.down, memory.inner, n);
     member.each(out.count, [&](i64 t) {
         add_tile(layer.down, 0, memory.inner, n, nullptr, out.first(t), out.size(t), own, memory.stream);
     });
@@ -125,7 +129,9 @@ static void run(Member& member, const Layer* layers, const Step& step, Own& own)
         else
             mlp(member, layers[l], step, own);
     }
+    if (!pass.wanted) return;
     const float* x = normed(member, step, own, model.norm, pass.wanted, pass.places);
+    share_rows(member, own, model.head, x, pass.wanted);
     const Tiles tiles(model.vocabulary, member.team.size);
     member.each(tiles.count, [&](i64 t) {
         product_tile(model.head, 0, x, pass.wanted, tiles.first(t), tiles.size(t), own.splits, pass.logits + tiles.first(t),

@@ -4,7 +4,7 @@
 #include "../blocks.h"
 #include "../bfloat16_weights/bfloats.h"
 #include "../packed_weights/product.h"
-#include "integers.h"
+#include "tiles.h"
 
 // Rows of a matrix [in, out] that are worked on together: so many streams of memory, each read from left to right, and sums
 // that are loaded and stored once for all of them.
@@ -126,9 +126,10 @@ static void update_tile(const Matrix& matrix, const float* x, i64 rows, i64 firs
 // sums [rows, n], `step` apart: columns first .. first + n of x [rows, in] W (+ bias). `first` is a multiple of 64.
 static void product_tile(const Matrix& matrix, i64 expert, const float* x, i64 rows, i64 first, i64 n, const Splits& splits,
                          float* sums, i64 step) {
-    const bool integers = in_integers(matrix);
+    const bool tiles = in_tiles(matrix), integers = !tiles && in_integers(matrix);
+    if (tiles) tiles_tile(matrix, expert, x, rows, first, n, splits, sums, step);
     if (integers) integers_tile(matrix, expert, x, rows, first, n, splits, sums, step);
-    switch (integers ? NONE : matrix.form) {
+    switch (tiles || integers ? NONE : matrix.form) {
         case NONE: break;
         case COLUMNS: columns_tile<float>(matrix, expert, x, rows, first, n, sums, step); break;
         case OUTPUTS_FIRST: outputs_tile<Floats>(matrix, expert, x, rows, first, n, sums, step); break;

@@ -50,12 +50,11 @@ struct Pass {
     i64 columns() const { return start + width; }
 };
 
-// The most inputs of a matrix with codes; 0: there is none.
-static inline i64 most_inputs(const Model& model, const Layer* layers) {
+// The most that `size` is of a matrix.
+template <class Size>
+static inline i64 most_of(const Model& model, const Layer* layers, const Size& size) {
     i64 most = 0;
-    const auto see = [&most](const Matrix& matrix) {
-        if (matrix.form >= INT8 && matrix.form <= NF4_LEVELS && matrix.inputs > most) most = matrix.inputs;
-    };
+    const auto see = [&](const Matrix& matrix) { most = size(matrix) > most ? size(matrix) : most; };
     see(model.head);
     for (i64 l = 0; l < model.layers; ++l) {
         const Layer& a = layers[l];
@@ -66,9 +65,26 @@ static inline i64 most_inputs(const Model& model, const Layer* layers) {
     return most;
 }
 
+// Inputs of a matrix with codes; 0 of another one.
+static inline i64 coded_inputs(const Matrix& matrix) {
+    return matrix.form >= INT8 && matrix.form <= NF4_LEVELS ? matrix.inputs : 0;
+}
+
 // Rows that are split at a time into the parts of integers.h, and floats that one takes.
 constexpr i64 SPLIT_ROWS = 16;
 static inline i64 split_floats(i64 inputs) { return ((inputs + 63) / 64 * 65 + 49 + 15) / 16 * 16; }
+
+// Rows whose parts are in tiles together (tiles.h), bytes of an output's inputs, tiles of the parts of some rows, floats that they
+// take with the scales of the rows, and bytes from one unpacked output to the next: not a power of two, as those share few places
+// of a cache.
+constexpr i64 TILE_ROWS = 16;
+static inline i64 tile_bytes(const Matrix& matrix) {
+    if (matrix.form == BFLOAT_OUTPUTS_FIRST) return 2 * matrix.inputs;
+    return matrix.form == INT8 || matrix.form == INT4 ? matrix.inputs : 0;
+}
+static inline i64 column_tiles(i64 rows) { return (3 * rows + 15) / 16; }
+static inline i64 tiled_floats(i64 bytes, i64 rows) { return (bytes + 63) / 64 * column_tiles(rows) * 256 + 16; }
+static inline i64 unpacked_step(i64 bytes) { return (bytes + 63) / 64 * 64 + 64; }
 
 struct Constants {
     float epsilon, norm_min, scale;
@@ -76,9 +92,9 @@ struct Constants {
 
 // Floats of memory: what all threads share, then what each has for itself.
 struct Memory {
-    float *stream, *normed, *query, *key, *value, *attended, *inner, *cosine, *sine, *weights, *own;
+    float *stream, *normed, *query, *key, *value, *attended, *inner, *cosine, *sine, *weights, *tiled, *own;
     i64* chosen;
-    i64 shared_size, own_size, split_size, normed_size, tile_size;
+    i64 shared_size, own_size, parts_size, split_size, normed_size, tile_size;
 
     Memory(const Model& model, const Layer* layers, const Pass& pass, float* start) {
         const i64 n = pass.tokens(), wide = model.heads * model.head_size, narrow = model.key_heads * model.head_size;
@@ -101,12 +117,16 @@ struct Memory {
         query = take(n * wide), key = take(n * narrow), value = take(n * narrow), attended = take(n * wide);
         inner = take(inner_size), cosine = take(n * model.head_size / 2), sine = take(n * model.head_size / 2);
         weights = take(n * most_selected), chosen = reinterpret_cast<i64*>(take(2 * n * most_selected));
+        const i64 bytes = most_of(model, layers, tile_bytes), some = n < TILE_ROWS ? n : TILE_ROWS;
+        tiled = take(n > TILE_ROWS ? (n + TILE_ROWS - 1) / TILE_ROWS * tiled_floats(bytes, TILE_ROWS) : 0);
         shared_size = at - start;
         own = at;
-        // a thread's own: split rows, normed rows, rows gathered for an expert, two tiles of sums, scores of a head, lists of
+        // a thread's own: split rows, unpacked outputs, normed rows, rows gathered for an expert, two tiles of sums, scores of a head, lists of
         // routes
         normed_size = n * model.hidden, tile_size = n * WIDEST;
-        split_size = (n < SPLIT_ROWS ? n : SPLIT_ROWS) * split_floats(most_inputs(model, layers));
+        const i64 split = (n < SPLIT_ROWS ? n : SPLIT_ROWS) * split_floats(most_of(model, layers, coded_inputs));
+        parts_size = split > tiled_floats(bytes, some) ? split : tiled_floats(bytes, some);
+        split_size = parts_size + 8 * unpacked_step(bytes);
         own_size = split_size + 2 * normed_size + 2 * tile_size + pass.columns() + 2 * n * most_selected + 4 * (most_experts + 2);
         own_size = (own_size + 31) / 16 * 16;
     }

@@ -3,7 +3,7 @@
 #pragma once
 #include <sched.h>
 
-#include "../common.h"
+#include "integers.h"
 
 struct Team {
     int size = 1;
@@ -15,13 +15,13 @@ struct Member {
     Team& team;
     float* own;
     i64 phase = 0;
-    const float* split = nullptr;  // see Splits; what was split in one phase may have other numbers in the next
+    Kept split = {}, shared = {};  // see Splits; what was split in one phase may have other numbers in the next
 
     // work(0) .. work(items - 1), shared with the others; returns when all of it is done
     template <class Work>
     void each(i64 items, const Work& work) {
         i64* next = &team.next[phase % 3];
-        split = nullptr;
+        split.rows = nullptr;
         for (;;) {
             const i64 item = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
             if (item >= items) break;

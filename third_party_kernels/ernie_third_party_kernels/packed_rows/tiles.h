@@ -1,10 +1,7 @@
 // Products of split rows with a strip of codes on the processor's matrix tiles (AMX): 16 rows of 64 bytes times 64 x 16 codes per
 // instruction, eight times what VNNI makes. Sums are the same whole numbers, so results have the same bits.
 #pragma once
-#include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
+#include "../matrix_tiles.h"
 #include "split.h"
 
 // What the parts of a sum are together.
@@ -29,52 +26,8 @@ struct Edge {
     }
 };
 
-// Whether the processor has tiles of bytes and Linux lets this process use them, which it has to be asked for.
-static inline bool has_tiles() {
-#if defined(__linux__) && defined(__x86_64__)
-    static const bool can = [] {
-        constexpr long ask = 0x1023, tile_data = 18;
-        unsigned a, b, c, d;
-        if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d >> 24 & 1) || !(d >> 25 & 1)) return false;
-        return syscall(SYS_arch_prctl, ask, tile_data) == 0;
-    }();
-    return can;
-#else
-    return false;
-#endif
-}
-
 // Whether each block but the last is a whole number of tiles.
 static inline bool fits_tiles(const Split& x) { return x.depth <= x.block || x.block % 64 == 0; }
-
-// Shapes of the tiles for so many rows: sums and rows have as many, codes 16 rows of four inputs.
-struct alignas(64) Shapes {
-    uint8_t palette = 1, start = 0, unused[14] = {};
-    uint16_t bytes[16] = {};
-    uint8_t rows[16] = {};
-    Shapes(i64 count, int first_codes) {
-        for (int t = 0; t < 8; ++t) bytes[t] = 64, rows[t] = static_cast<uint8_t>(t < first_codes ? count : 16);
-    }
-    void use() const { __asm__ volatile("ldtilecfg %0" : : "m"(*this)); }
-};
-
-// In words of the assembler, as in codes.h; the number of a tile is part of the instruction.
-template <int... T>
-static inline void zero_tiles() {
-    (..., [] { __asm__ volatile("tilezero %%tmm%c0" : : "i"(T)); }());
-}
-template <int T>
-static inline void load_tile(const void* from, i64 step) {
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(step), "i"(T) : "memory");
-}
-template <int T>
-static inline void store_tile(int32_t* to) {
-    __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(64l), "i"(T) : "memory");
-}
-template <int SUMS, int ROWS, int CODES>
-static inline void add_tiles() {
-    __asm__ volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(SUMS), "i"(ROWS), "i"(CODES));
-}
 
 // sums [2 P tiles] of 64 inputs at a time: rows from `parts`, `step` bytes apart, codes [16, 32 columns, 4] from `strip`
 template <int P>
@@ -135,5 +88,5 @@ static void rows_in_tiles(const Split& x, i64 first, i64 stop, const uint8_t* st
             }
         }
     }
-    __asm__ volatile("tilerelease" : : :);
+    release_tiles();
 }

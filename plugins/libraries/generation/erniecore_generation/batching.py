@@ -163,7 +163,7 @@ class Pool:
         # room for the completions if there is no other group to merge with
         room = self._stepper.room(rows) if self._group is None else 0
         group = self._stepper.group(rows, ids.shape[1] + room, batch=len(taken))
-        logits, residual, positions = self._stepper.forward(group, ids, real, last=True)
+        logits, residual, positions = self._stepper.forward(group, ids, real, logits="last")
         if self._copies > 1:
             copied = np.repeat(np.arange(len(taken)), self._copies)
             columns = np.broadcast_to(np.arange(ids.shape[1]), (len(rows), ids.shape[1]))

@@ -123,6 +123,15 @@ class StaticCache:
         at, stores = np.array([row]), zip(self._keys, self._values, strict=True)
         return [_take(t, at, columns[None]) for pair in stores for buffers in pair for t in buffers or ()]
 
+    def read_parts(self, row: int, columns: NDArray[np.int64], sizes: Sequence[int]) -> list[list[paddle.Tensor]]:
+        """What :meth:`read` gives for the first ``sizes[0]`` columns, for the ``sizes[1]`` behind them, and so on: each part a
+        copy of its own, so that it takes no more memory than it is."""
+        tensors = self.read(row, columns)
+        if len(sizes) == 1:
+            return [tensors]
+        divided = [paddle.split(tensor, list(sizes), axis=1) for tensor in tensors]
+        return [[tensor.clone() for tensor in part] for part in zip(*divided, strict=True)]
+
     def fill(self, parts: Sequence[Sequence[paddle.Tensor]]) -> None:
         """Begin an empty cache of one row with columns that :meth:`read` gave, one after the other."""
         joined = iter([paddle.concat(list(found), axis=1) for found in zip(*parts, strict=True)])

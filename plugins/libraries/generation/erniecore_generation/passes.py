@@ -7,7 +7,7 @@ Letters: b rows, w new columns, K columns with the new ones, V vocabulary, H hid
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import paddle  # noqa: TID253
@@ -21,6 +21,8 @@ from erniecore_generation.cache import StaticCache
 from erniecore_generation.sampling import Ints
 
 Logits = NDArray[np.float32]
+#: of which new columns logits are wanted: the head of a large vocabulary is a good part of a pass
+Wanted: TypeAlias = Literal["all", "last", "none"]
 
 
 class Passes:
@@ -63,22 +65,26 @@ class Passes:
         mask: NDArray[Any] | None,
         cache: StaticCache,
         *,
-        last: bool,
+        logits: Wanted,
         residual: bool,
         inputs: Mapping[str, NDArray[Any]] | None = None,
     ) -> tuple[Logits, Any]:
-        """(float32 [b, w, V], or [b, 1, V] of the ``last`` column; ``Features.residual`` [b, w, H], if ``residual`` wants it).
+        """(float32 [b, w, V], [b, 1, V] of the last column, or an empty array; ``Features.residual`` [b, w, H], if ``residual``
+        wants it).
 
         ``inputs``: further inputs of the model by name, for prompts with images; their ``positions`` are [b, w, axes]."""
         if positions.ndim > 2 or self._step is None or not self._step.takes(*ids.shape):
             features = self._features(ids, positions, mask, cache, inputs)
-            return self._logits(features.hidden[:, -1:] if last else features.hidden), features.residual
+            if logits == "none":
+                mapped.check()
+                return np.empty((len(ids), 0, 0), np.float32), features.residual
+            return self._logits(features.hidden[:, -1:] if logits == "last" else features.hidden), features.residual
         b, w = ids.shape
-        places = np.arange(w - 1, b * w, w) if last else np.arange(b * w)
+        places = {"all": np.arange(b * w), "last": np.arange(w - 1, b * w, w), "none": np.arange(0)}[logits]
         size = [b, w, self._plan.embedding.shape[1]] if residual and self._plan is not None else None
         kept = None if size is None else paddle.empty(size, "float32")
-        logits = self._in_one_call(ids, positions, mask, cache, places, kept)
-        return logits.reshape(b, -1, logits.shape[-1]), kept
+        found = self._in_one_call(ids, positions, mask, cache, places, kept)
+        return found.reshape(b, len(places) // b, found.shape[-1]), kept
 
     def _in_one_call(
         self, ids: Ints, positions: Ints, mask: Any, cache: StaticCache, places: Ints, residual: Any

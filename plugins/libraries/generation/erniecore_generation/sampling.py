@@ -276,19 +276,22 @@ def choose(
         NumericsError: logits that are NaN or +inf, or a row without any finite logit. UsageError: no token is allowed, or
             the bias of a token that is not in the vocabulary.
     """
-    top = logits.max(axis=-1)
+    best: Ints = np.argmax(logits, axis=-1).astype(np.int64)
+    top = np.take_along_axis(logits, best[:, None], axis=-1)[:, 0]
     if not np.isfinite(top).all():
         row = int(np.argmin(np.isfinite(top)))
         where = f"row {row}, step {np.broadcast_to(step, len(top))[row]}"
         raise NumericsError("the model's logits are not finite", where=where, found=str(top[row]))
     scores = _steered(logits, sampling, allowed)
+    if sampling.greedy and scores is logits and not sampling.penalized:
+        return best
     if sampling.penalized and history is not None:
         scores = scores.astype(np.float64)
         scores = penalize_repetition(scores, history.prompt | (history.completion > 0), sampling.repetition_penalty)
         scores = penalize_counts(scores, history.completion, sampling.frequency_penalty, sampling.presence_penalty)
     if sampling.greedy:
-        best: Ints = np.argmax(scores, axis=-1).astype(np.int64)
-        return best
+        steered: Ints = np.argmax(scores, axis=-1).astype(np.int64)
+        return steered
     scores = scale_temperature(scores.astype(np.float64), sampling.temperature)
     scores = keep_min_p(keep_top_p(keep_top_k(scores, sampling.top_k), sampling.top_p), sampling.min_p)
     return draw(softmax(scores), uniforms(sampling.seed, streams, step))

@@ -21,7 +21,7 @@ from erniecore.api import UsageError, ops
 from erniecore.api.model_files import codec_of
 from erniecore_generation.cache import StaticCache
 from erniecore_generation.media import PromptMedia, prompt_inputs
-from erniecore_generation.passes import Passes
+from erniecore_generation.passes import Passes, Wanted
 from erniecore_generation.sampling import Constraint, History, Ints, Sampling, choose
 from erniecore_generation.speculate import Drafter, DraftInputs, NoDraft, SamplingState
 
@@ -172,8 +172,10 @@ class Stepper:
         cache = StaticCache(self.layers, capacity, codec_of(self.model))
         return Group(list(rows), np.zeros((batch or len(rows), 0), np.int64), cache)
 
-    def forward(self, group: Group, ids: Ints, real: Ints, *, last: bool) -> tuple[NDArray[np.float32], Any, Ints]:
-        """Logits of new columns [b, w], or of the last one; ``Features.residual`` if the drafter needs it; positions."""
+    def forward(
+        self, group: Group, ids: Ints, real: Ints, *, logits: Wanted = "all"
+    ) -> tuple[NDArray[np.float32], Any, Ints]:
+        """Logits of new columns [b, w], of the last one, or of none; ``Features.residual`` if the drafter needs it; positions."""
         positions = group.mask.sum(1, keepdims=True) + np.cumsum(real, axis=1) - 1
         positions = np.maximum(positions, 0)
         rows = group.rows[:: len(group.rows) // len(ids)]
@@ -181,8 +183,10 @@ class Stepper:
         group.mask = np.concatenate([group.mask, real], axis=1)
         mask = None if group.mask.all() else group.mask
         wanted = self.drafter.layers > 0
-        logits, residual = self.passes.every(ids, places, mask, group.cache, last=last, residual=wanted, inputs=inputs)
-        return logits, residual, positions
+        found, residual = self.passes.every(
+            ids, places, mask, group.cache, logits=logits, residual=wanted, inputs=inputs
+        )
+        return found, residual, positions
 
     def advance(self, group: Group) -> Generator[Sampled, None, None]:
         """One forward pass over the last tokens and the draft tokens of every live row; the cache must have room."""
@@ -191,7 +195,7 @@ class Stepper:
         for i in live:
             tokens = group.rows[i].next_ids
             ids[i, : len(tokens)], real[i, : len(tokens)] = tokens, 1
-        logits, residual, positions = self.forward(group, ids, real, last=False)
+        logits, residual, positions = self.forward(group, ids, real)
         kept = yield from self.decide(group, logits)
         group.mask[:, -w:] *= np.arange(w) < kept[:, None]
         self.draft(group, ids, positions, np.maximum(kept - 1, 0), residual)
@@ -215,7 +219,9 @@ class Stepper:
         kept, active = np.zeros(len(group.rows), np.int64), np.array(group.live, np.int64)
         while len(active):
             step = int(kept[active[0]])
-            active, tokens = self._sample(group, active, logits[active, step])
+            scores = logits[:, step] if len(active) == len(logits) else logits[active, step]
+            places = active
+            active, tokens = self._sample(group, active, scores)
             kept[active] += 1
             if not len(active):
                 break
@@ -224,7 +230,7 @@ class Stepper:
             for j, (i, row, token) in enumerate(zip(active.tolist(), rows, tokens.tolist(), strict=True)):
                 agreed[j] = step < len(drafts[i]) and drafts[i][step] == token
                 row.accepted_tokens += int(agreed[j])
-            yield Sampled(rows, tokens, logits[active, step])
+            yield Sampled(rows, tokens, scores if len(active) == len(places) else logits[active, step])
             active = active[agreed & np.array([row.live for row in rows])]
         return kept
 
@@ -235,8 +241,11 @@ class Stepper:
         for j, row in enumerate(rows):
             by_sampling.setdefault(row.sampling, []).append(j)
         for together in by_sampling.values():
+            # a view where they stand side by side: logits of a large vocabulary take longer to copy than to look through
+            side_by_side = together[-1] - together[0] == len(together) - 1
+            at = slice(together[0], together[-1] + 1) if side_by_side else together
             try:
-                tokens[together] = self._choose([rows[j] for j in together], scores[together])
+                tokens[at] = self._choose([rows[j] for j in together], scores[at])
             except Exception:
                 if not self.isolate:
                     raise

@@ -240,7 +240,7 @@ def test_a_row_takes_the_place_of_one_that_has_ended(toy, size):
         for ids in texts:
             groups.append(stepper.group([Row(list(ids), Sampling(), 8)], 20))
             ids, real = pad_left([ids], 0)
-            list(stepper.decide(groups[-1], stepper.forward(groups[-1], ids, real, last=True)[0]))
+            list(stepper.decide(groups[-1], stepper.forward(groups[-1], ids, real, logits="last")[0]))
         both = stepper.packed(groups[:2])
         cache = both.cache
         both.rows[0].live = False

@@ -89,3 +89,17 @@ def test_columns_that_were_read_begin_another_cache():
     keys, values = other.update(0, state[:, :1], state[:, :1])
     np.testing.assert_array_equal(keys[:, :3], state)
     np.testing.assert_array_equal(values[:, :3], -state)
+
+
+def test_columns_are_read_in_parts_that_share_no_memory():
+    state = paddle.arange(48, dtype="float32").reshape([1, 6, 2, 4])
+    cache, other = StaticCache(1, 6), StaticCache(1, 6)
+    cache.update(0, state, -state)
+    parts = cache.read_parts(0, np.array([0, 1, 2, 4, 5]), [2, 1, 2])
+    assert [[tensor.shape[1] for tensor in part] for part in parts] == [[2, 2], [1, 1], [2, 2]]
+    np.testing.assert_array_equal(parts[2][1], -state[:, 4:])
+    parts[0][0][:] = 0.0
+    other.fill(parts[1:])
+    keys, _ = other.update(0, state[:, :1], state[:, :1])
+    np.testing.assert_array_equal(keys[:, :3], state[:, [2, 4, 5]])
+    assert cache.read_parts(0, np.arange(2), [2])[0][0].shape == [1, 2, 2, 4]

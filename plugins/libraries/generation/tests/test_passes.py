@@ -7,95 +7,27 @@ from types import SimpleNamespace
 import numpy as np
 import paddle  # noqa: TID253
 import pytest
-from ernie_third_party_kernels import library, tensors
+from decoder_models import EVEN, KINDS, ROUTED, SIZES, build, decode, packed, prompts
+from ernie_third_party_kernels import library
 from ernie_third_party_kernels.kernel_set import native
-from erniecore_ernie45.plugin import plugin as dense
 from erniecore_ernie45_moe.plugin import plugin as moe
 from erniecore_generation.batching import Pool
-from erniecore_generation.generate import Decoder, evaluating, generate, pad_left
+from erniecore_generation.generate import Decoder, evaluating, generate
 from erniecore_generation.passes import Passes
 from erniecore_generation.sampling import Sampling
 from erniecore_generation.speculate import make_drafter
 from erniecore_lora.build import adapt
 from erniecore_lora.config import LoraConfig, Variant
-from erniecore_ops import kernels
-from erniecore_weight_only.layers import PackedExperts, PackedLinear
-from erniecore_weight_only.schemes import STACKED, Scheme
+from erniecore_weight_only.schemes import Scheme
 
 from erniecore.api import ops
 
 pytestmark = pytest.mark.skipif(bool(native.fault()), reason="the library was not built")
 
-SIZES = {"hidden_size": 48, "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 10}
-SIZES |= {
-    "num_key_value_heads": 2,
-    "vocab_size": 130,
-    "rms_norm_eps": 1e-5,
-    "rope_theta": 1e4,
-    "initializer_range": 0.2,
-}
-SIZES |= {"tie_word_embeddings": True, "model_type": "ernie4_5", "max_position_embeddings": 300}
-ROUTED = {"model_type": "ernie4_5_moe", "moe_num_experts": 5, "moe_k": 2, "moe_num_shared_experts": 2}
-ROUTED |= {"moe_intermediate_size": 24, "moe_layer_start_index": 1, "num_hidden_layers": 3}
-KINDS = {
-    "dense": {},
-    "dense with biases, untied": {"use_bias": True, "tie_word_embeddings": False, "head_dim": 32, "vocab_size": 333},
-    "wide": {"hidden_size": 272, "intermediate_size": 304, "head_dim": 64, "num_key_value_heads": 4},
-    "moe": ROUTED,
-    "moe by sigmoid, with biases": {**ROUTED, "scoring_func": "sigmoid", "use_bias": True, "moe_k": 3},
-    "moe alone": {**ROUTED, "moe_num_shared_experts": 0, "moe_layer_start_index": 0, "moe_k": 5},
-    "moe with mtp": {**ROUTED, "num_nextn_predict_layers": 1},
-}
-LENGTHS = (7, 1, 12)
-
-
-def build(sizes):
-    """A model with random weights, biases and selection biases."""
-    paddle.seed(5)
-    architecture = {**SIZES, **sizes}
-    if architecture["model_type"] == "ernie4_5":
-        model = dense.ernie_build_model(architecture=architecture, dtype="float32")
-    else:
-        config = moe.Config(mtp="num_nextn_predict_layers" in sizes)
-        model = moe.ernie_build_model(config=config, architecture=architecture, dtype="float32")
-    for name, parameter in model.named_parameters():
-        if "bias" in name:
-            parameter.set_value(0.3 * paddle.randn(parameter.shape))
-    return model.eval()
-
 
 @pytest.fixture(scope="module")
 def models():
     return {kind: build(sizes) for kind, sizes in KINDS.items()}
-
-
-@pytest.fixture
-def use(monkeypatch):
-    """Take the kernel from here on, with all threads also for little work; or none."""
-    monkeypatch.setattr(tensors, "FEWEST_ELEMENTS", 0)
-
-    def choose(threads, isa=""):
-        if not threads:
-            monkeypatch.delitem(kernels._in_use, "decoder_step", raising=False)
-            return
-        found = native.load("decoder_step", lambda: threads, isa)
-        monkeypatch.setitem(kernels._in_use, "decoder_step", found["decoder_step"])
-
-    return choose
-
-
-def prompts(model, lengths=LENGTHS):
-    rng = np.random.default_rng(2)
-    return [rng.integers(3, model.arch.vocab_size, n).tolist() for n in lengths]
-
-
-def decode(model, rows=None, count=9):
-    """(tokens [steps, B], logits, whether passes ran in one call) of the greedy loop."""
-    ids, mask = pad_left(prompts(model) if rows is None else rows, 0)
-    with evaluating(model):
-        decoder = Decoder(model, ids, mask, sampling=Sampling(), max_new_tokens=count)
-        steps = [(decoder.step(), decoder.logits) for _ in range(count)]
-    return *(np.array(part) for part in zip(*steps, strict=True)), decoder._passes.in_one_call
 
 
 def agree(model, use, threads=2, isa=""):
@@ -117,21 +49,7 @@ def test_the_same_as_layer_by_layer(models, use, kind, isa):
     agree(models[kind], use, isa=isa)
 
 
-#: rows of whole lines of the cache, which products in whole numbers take
-EVEN = {"hidden_size": 128, "intermediate_size": 192, "head_dim": 32, "moe_intermediate_size": 64}
 SCHEMES = [Scheme("int8"), Scheme("int4"), Scheme("int4", 32), Scheme("nf4", 16)]
-
-
-def packed(sizes, scheme):
-    """A mixture of experts with all but its head and its routers in a scheme."""
-    model = build({**ROUTED, "use_bias": True, **sizes})
-    for layer in model.sublayers():
-        for name, inner in list(layer.named_children()):
-            if type(inner) is paddle.nn.Linear and "head" not in name:
-                setattr(layer, name, PackedLinear(inner, scheme, name))
-            elif name == "experts":
-                setattr(layer, name, PackedExperts(inner, dict.fromkeys(STACKED, scheme), name))
-    return model
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -161,11 +79,12 @@ def test_rows_with_packed_weights_have_the_bits_that_they_have_alone(use, scheme
 
 @pytest.mark.parametrize("isa", library.LIBRARIES)
 @pytest.mark.parametrize("tied", [True, False])
-def test_weights_in_bfloat16_are_what_they_stand_for(use, tied, isa):
+@pytest.mark.parametrize("sizes", [{}, {"hidden_size": 128, "intermediate_size": 192, "head_dim": 32}])
+def test_weights_in_bfloat16_are_what_they_stand_for(use, tied, isa, sizes):
     """Each weight in both orders, and stacks; the model holds the same numbers in float32."""
     if isa not in library.usable(library.processor_flags()):
         pytest.skip(f"no library {isa} for this processor")
-    model = build({**ROUTED, "tie_word_embeddings": tied, "vocab_size": 131})
+    model = build({**ROUTED, "tie_word_embeddings": tied, "vocab_size": 131, **sizes})
     for parameter in model.parameters():
         parameter.set_value(parameter.astype("bfloat16").astype("float32"))
     whole = model.decoder_plan()
@@ -186,7 +105,7 @@ def test_weights_in_bfloat16_are_what_they_stand_for(use, tied, isa):
         return replace(old, mlp=mlp, experts=routed, **{name: stored(getattr(old, name), turned) for name in "qkvo"})
 
     use(2, isa)
-    rng, heads = np.random.default_rng(3), [1, 14, SIZES["num_key_value_heads"], SIZES["head_dim"]]
+    rng, heads = np.random.default_rng(3), [1, 14, model.arch.num_key_value_heads, model.arch.head_dim]
     ids, found = rng.integers(0, 131, (1, 14)), []
     for plan in (whole, *(replace(whole, blocks=tuple(block(b, t) for b in whole.blocks)) for t in (False, True))):
         if plan is not whole:

@@ -32,28 +32,66 @@ def sse(chunks: AsyncIterator[Json], generation: Generation, seconds: float) -> 
 
 
 async def _lines(chunks: AsyncIterator[Json], generation: Generation, seconds: float) -> AsyncIterator[str]:
-    following: asyncio.Future[Json] | None = None
+    """Lines as soon as they are there, those that wait already together. One task runs through the chunks: a task and a timer for
+    each of them would take as long as all else that is done for a token."""
+    lines: asyncio.Queue[str | BaseException | None] = asyncio.Queue()
+    filling = asyncio.ensure_future(_fill(lines, chunks))
+    quiet = _Quiet(lines, seconds)
     try:
-        while True:
-            following = following or asyncio.ensure_future(_next(chunks))
-            done, _ = await asyncio.wait([following], timeout=seconds)
-            if not done:
-                yield ": waiting\n\n"
-                continue
-            chunk, following = following.result(), None
-            yield f"data: {_dumped(chunk)}\n\n"
-    except StopAsyncIteration:
-        yield "data: [DONE]\n\n"
-    except ApiError as error:
-        yield f"data: {_dumped(error_object(error))}\n\n"
+        ended = False
+        while not ended:
+            found = [await lines.get()]
+            while not lines.empty():
+                found.append(lines.get_nowait())
+            text = "".join(line for line in found if isinstance(line, str))
+            quiet.heard()
+            if text:
+                yield text
+            for error in found:
+                if isinstance(error, BaseException):
+                    raise error
+            ended = None in found
     finally:
-        if following is not None:
-            following.cancel()
+        quiet.stop()
+        filling.cancel()
         generation.cancel()
 
 
-async def _next(chunks: AsyncIterator[Json]) -> Json:
-    return await chunks.__anext__()
+async def _fill(lines: asyncio.Queue[str | BaseException | None], chunks: AsyncIterator[Json]) -> None:
+    """All lines of an answer, then None; or what it failed with."""
+    try:
+        async for chunk in chunks:
+            lines.put_nowait(f"data: {_dumped(chunk)}\n\n")
+        lines.put_nowait("data: [DONE]\n\n")
+    except ApiError as error:
+        lines.put_nowait(f"data: {_dumped(error_object(error))}\n\n")
+    except Exception as error:
+        lines.put_nowait(error)
+    lines.put_nowait(None)
+
+
+class _Quiet:
+    """Puts a comment among the lines where none was sent for so many seconds; one timer, which looks when the last one was."""
+
+    def __init__(self, lines: asyncio.Queue[str | BaseException | None], seconds: float) -> None:
+        self._lines, self._seconds, self._loop = lines, seconds, asyncio.get_running_loop()
+        self._last = self._loop.time()
+        self._timer = self._loop.call_later(seconds, self._look)
+
+    def heard(self) -> None:
+        """A line was sent."""
+        self._last = self._loop.time()
+
+    def _look(self) -> None:
+        left = self._last + self._seconds - self._loop.time()
+        if left <= 0:
+            self._lines.put_nowait(": waiting\n\n")
+            left = self._seconds
+        self._timer = self._loop.call_later(left, self._look)
+
+    def stop(self) -> None:
+        """No more comments."""
+        self._timer.cancel()
 
 
 def _dumped(value: Any) -> str:

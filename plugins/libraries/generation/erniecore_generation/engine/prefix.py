@@ -85,13 +85,15 @@ class PrefixCache:
         if not self.most_bytes:
             return
         whole = [block for block in blocks if block.end <= len(columns)]
-        for block in whole:
-            if block.start < start or block.key in self._blocks:
-                continue
-            tensors = cache.read(row, columns[block.start : block.end])
-            num_bytes = sum(int(tensor.size) * int(tensor.element_size()) for tensor in tensors)
-            self._blocks[block.key] = _Kept(block.ids, tensors, num_bytes)
-            self.num_bytes += num_bytes
+        new = [block for block in whole if block.start >= start and block.key not in self._blocks]
+        if new:
+            sizes = [block.end - block.start for block in new]
+            # in one go: what an operator costs by itself is more than copying a block of one layer
+            parts = cache.read_parts(row, np.concatenate([columns[block.start : block.end] for block in new]), sizes)
+            for block, tensors in zip(new, parts, strict=True):
+                num_bytes = sum(int(tensor.size) * int(tensor.element_size()) for tensor in tensors)
+                self._blocks[block.key] = _Kept(block.ids, tensors, num_bytes)
+                self.num_bytes += num_bytes
         # as in find: the end of a text goes before its beginning
         for block in reversed(whole):
             if block.key in self._blocks:

@@ -28,6 +28,7 @@ from erniecore_generation.engine.requests import (
     TokenLogprob,
     Tokens,
 )
+from erniecore_generation.passes import Wanted
 from erniecore_generation.stepper import Group, Row, Sampled, Stepper
 
 
@@ -185,7 +186,8 @@ class Scheduler:
         end = end if request.media is None else request.media.boundary(start, end)
         ids = np.array([request.ids[start:end]], np.int64)
         scored = request.prompt_logprobs is not None
-        logits, residual, positions = lane.stepper.forward(group, ids, np.ones_like(ids), last=not scored)
+        wanted: Wanted = "all" if scored else "last" if end == size else "none"
+        logits, residual, positions = lane.stepper.forward(group, ids, np.ones_like(ids), logits=wanted)
         try:
             if scored:
                 self._score(job, logits[0], start)
