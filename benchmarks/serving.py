@@ -42,7 +42,7 @@ def main() -> int:
         home.mkdir(parents=True, exist_ok=True)
         if arguments.soak:
             rows = [soak.run(_model(arguments, home), home, minutes=arguments.soak, seed=arguments.seed,
-                             settings=arguments.settings)]  # fmt: skip
+                             settings=arguments.settings, think=arguments.think)]  # fmt: skip
             failed = bool(rows[0]["found"])
         else:
             rows = list(_loads(arguments, home))
@@ -75,7 +75,14 @@ def _loads(arguments: argparse.Namespace, home: Path) -> Iterator[dict[str, Any]
 def compared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Ours over llama.cpp's, of the medians over all rounds; nothing where there is only one of them."""
     told: dict[str, Any] = {"what": "ours / llama.cpp"}
-    for name in ("new_tokens_per_s", "ttft_ms_p95", "one_token_ms_p50", "one_token_ms_p95", "tpot_ms_p50", "e2e_ms_p95"):
+    for name in (
+        "new_tokens_per_s",
+        "ttft_ms_p95",
+        "one_token_ms_p50",
+        "one_token_ms_p95",
+        "tpot_ms_p50",
+        "e2e_ms_p95",
+    ):
         medians = [
             median(values)
             for what in ("ernie serve", "llama.cpp")
@@ -152,6 +159,9 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--ttft", type=float, default=1.0, help="seconds to the first token, for goodput")
     what.add_argument("--tpot", type=float, default=0.1, help="seconds per further token, for goodput")
     what.add_argument("--soak", type=float, default=0.0, metavar="MINUTES", help="instead: look for leaks for so long")
+    what.add_argument(
+        "--think", type=float, default=0.0, help="mean seconds of a client of the soak between two requests"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows")
     parser.add_argument("settings", nargs="*", help="KEY=VALUE of ernie serve")
     return parser

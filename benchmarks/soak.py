@@ -73,12 +73,13 @@ class Result:
 
 
 def run(
-    model: Path, home: Path, *, minutes: float, seed: int, settings: Sequence[str] = (), between: float = BETWEEN
-) -> dict[str, Any]:
-    """A row of the benchmark; its ``found`` lists what was wrong."""
+    model: Path, home: Path, *, minutes: float, seed: int, settings: Sequence[str] = (), between: float = BETWEEN,
+    think: float = 0.0,
+) -> dict[str, Any]:  # fmt: skip
+    """A row of the benchmark; its ``found`` lists what was wrong. ``think``: mean seconds of a client between two requests."""
     settings = [f"prefix_bytes={PREFIX}", *settings]
     with under_load.ours(model, home / "soak.log", settings, rows=CLIENTS // 2) as (target, process):
-        result = asyncio.run(_soak(target, process.pid, minutes, seed, between))
+        result = asyncio.run(_soak(target, process.pid, minutes, seed, (between, think)))
     (home / "soak.json").write_text(json.dumps([asdict(one) for one in result.seen]) + "\n", encoding="utf-8")
     log = (home / "soak.log").read_text(errors="replace")
     if "Traceback" in log:
@@ -152,8 +153,8 @@ def _formed(words: list[dict[str, Any]], sampled: dict[str, Any]) -> list[tuple[
     ]
 
 
-async def _soak(target: load.Target, pid: int, minutes: float, seed: int, between: float) -> Result:
-    random, result = np.random.default_rng(seed), Result()
+async def _soak(target: load.Target, pid: int, minutes: float, seed: int, pace: tuple[float, float]) -> Result:
+    random, result, (between, think) = np.random.default_rng(seed), Result(), pace
     cases = []
     for route, body in bodies(random):
         status, answer = await load.whole(target, route, body)
@@ -162,15 +163,17 @@ async def _soak(target: load.Target, pid: int, minutes: float, seed: int, betwee
     end = started + 60 * minutes
     while time.monotonic() < end and not result.found:
         pause = min(end, time.monotonic() + between)
-        await asyncio.gather(*(_client(target, cases, random, pause, result) for _ in range(CLIENTS)))
+        await asyncio.gather(*(_client(target, cases, random, (pause, think), result) for _ in range(CLIENTS)))
         result.seen.append(await _look(target, pid, started))
     return result
 
 
 async def _client(
-    target: load.Target, cases: Sequence[Case], random: np.random.Generator, until: float, result: Result
+    target: load.Target, cases: Sequence[Case], random: np.random.Generator, pace: tuple[float, float], result: Result
 ) -> None:
+    until, think = pace
     while time.monotonic() < until and not result.found:
+        await asyncio.sleep(float(random.exponential(think)) if think else 0.0)
         case = cases[int(random.integers(len(cases)))]
         leaves = case.status == 200 and random.random() < LEAVING
         try:
