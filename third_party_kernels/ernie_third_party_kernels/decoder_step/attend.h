@@ -18,34 +18,50 @@ static void turn_head(const float* x, const float* cosine, const float* sine, i6
     }
 }
 
-// scores [keys] = q k, for keys of N x 16 numbers `step` apart; N 0: any size
-template <int N>
-static void score(const float* q, const float* keys, i64 step, i64 count, i64 size, float* scores) {
+// Keys, or values, that all query heads of a group pass over before the next ones: few enough for the nearest cache.
+constexpr i64 NEAR = 32;
+
+// scores [R, keys], `apart` from row to row = q k of R query heads, for keys of N x 16 numbers `step` apart; N 0: any size
+template <int N, int R>
+static void score(const float* q, const float* keys, i64 step, i64 count, i64 size, float* scores, i64 apart) {
     if constexpr (N > 0) {
-        wide part[N];
-        for (int n = 0; n < N; ++n) part[n] = load(q + 16 * n);
+        wide part[R][N];
+        for (int r = 0; r < R; ++r)
+            for (int n = 0; n < N; ++n) part[r][n] = load(q + r * size + 16 * n);
         for (i64 j = 0; j < count; ++j) {
-            wide sum = part[0] * load(keys + j * step);
-            for (int n = 1; n < N; ++n) sum += part[n] * load(keys + j * step + 16 * n);
-            scores[j] = sum_of(sum);
+            wide sum[R];
+            const wide first = load(keys + j * step);
+            for (int r = 0; r < R; ++r) sum[r] = part[r][0] * first;
+            for (int n = 1; n < N; ++n) {
+                const wide key = load(keys + j * step + 16 * n);
+                for (int r = 0; r < R; ++r) sum[r] += part[r][n] * key;
+            }
+            for (int r = 0; r < R; ++r) scores[r * apart + j] = sum_of(sum[r]);
         }
     } else {
-        for (i64 j = 0; j < count; ++j) scores[j] = dot(q, keys + j * step, size);
+        for (int r = 0; r < R; ++r)
+            for (i64 j = 0; j < count; ++j) scores[r * apart + j] = dot(q + r * size, keys + j * step, size);
     }
 }
 
-// y [size] = weights [count] values
-template <int N>
-static void blend(const float* weights, const float* values, i64 step, i64 count, i64 size, float* y) {
+// y [R, size] += weights [R, count], `apart`, times values
+template <int N, int R>
+static void blend(const float* weights, i64 apart, const float* values, i64 step, i64 count, i64 size, float* y) {
     if constexpr (N > 0) {
-        wide sums[N] = {};
+        wide sums[R][N];
+        for (int r = 0; r < R; ++r)
+            for (int n = 0; n < N; ++n) sums[r][n] = load(y + r * size + 16 * n);
         for (i64 j = 0; j < count; ++j)
-            for (int n = 0; n < N; ++n) sums[n] += weights[j] * load(values + j * step + 16 * n);
-        for (int n = 0; n < N; ++n) store(y + 16 * n, sums[n]);
+            for (int n = 0; n < N; ++n) {
+                const wide value = load(values + j * step + 16 * n);
+                for (int r = 0; r < R; ++r) sums[r][n] += weights[r * apart + j] * value;
+            }
+        for (int r = 0; r < R; ++r)
+            for (int n = 0; n < N; ++n) store(y + r * size + 16 * n, sums[r][n]);
     } else {
-        for (i64 i = 0; i < size; ++i) y[i] = 0;
-        for (i64 j = 0; j < count; ++j)
-            for (i64 i = 0; i < size; ++i) y[i] += weights[j] * values[j * step + i];
+        for (int r = 0; r < R; ++r)
+            for (i64 j = 0; j < count; ++j)
+                for (i64 i = 0; i < size; ++i) y[r * size + i] += weights[r * apart + j] * values[j * step + i];
     }
 }
 
@@ -68,15 +84,26 @@ static void softmax_seen(float* scores, const uint8_t* seen, i64 count, float sc
     for (i64 j = 0; j < count; ++j) scores[j] *= factor;
 }
 
-// The query heads `group` of one key head, q and y [group, size]
+// The query heads `group` of one key head, q and y [group, size]; scores [group, count]
 template <int N>
 static void attend_as(const float* q, const float* keys, const float* values, i64 step, i64 count, const uint8_t* seen,
                       i64 group, i64 size, float scale, float* scores, float* y) {
-    for (i64 r = 0; r < group; ++r) {
-        score<N>(q + r * size, keys, step, count, size, scores);
-        softmax_seen(scores, seen, count, scale);
-        blend<N>(scores, values, step, count, size, y + r * size);
-    }
+    const auto by_blocks = [&](const auto& pair, const auto& one) {
+        for (i64 j = 0; j < count; j += NEAR) {
+            const i64 some = count - j < NEAR ? count - j : NEAR;
+            i64 r = 0;
+            for (; r + 2 <= group; r += 2) pair(r, j, some);
+            if (r < group) one(r, j, some);
+        }
+    };
+    by_blocks(
+        [&](i64 r, i64 j, i64 n) { score<N, 2>(q + r * size, keys + j * step, step, n, size, scores + r * count + j, count); },
+        [&](i64 r, i64 j, i64 n) { score<N, 1>(q + r * size, keys + j * step, step, n, size, scores + r * count + j, count); });
+    for (i64 r = 0; r < group; ++r) softmax_seen(scores + r * count, seen, count, scale);
+    for (i64 i = 0; i < group * size; ++i) y[i] = 0;
+    by_blocks(
+        [&](i64 r, i64 j, i64 n) { blend<N, 2>(scores + r * count + j, count, values + j * step, step, n, size, y + r * size); },
+        [&](i64 r, i64 j, i64 n) { blend<N, 1>(scores + r * count + j, count, values + j * step, step, n, size, y + r * size); });
 }
 
 static void attend(const float* q, const float* keys, const float* values, i64 step, i64 count, const uint8_t* seen, i64 group,

@@ -23,7 +23,7 @@ struct Own {
         splits = {member.own, &member.split, memory.tiled, &member.shared,
                   reinterpret_cast<int8_t*>(member.own + memory.parts_size)};
         normed = member.own + memory.split_size, gathered = normed + memory.normed_size, sums = gathered + memory.normed_size;
-        more_sums = sums + memory.tile_size, scores = more_sums + memory.tile_size, weights = scores + pass.columns();
+        more_sums = sums + memory.tile_size, scores = more_sums + memory.tile_size, weights = scores + memory.scores_size;
         tokens = reinterpret_cast<int32_t*>(weights + pass.tokens() * selected);
         experts = tokens + pass.tokens() * selected;
     }

@@ -94,7 +94,7 @@ struct Constants {
 struct Memory {
     float *stream, *normed, *query, *key, *value, *attended, *inner, *cosine, *sine, *weights, *tiled, *own;
     i64* chosen;
-    i64 shared_size, own_size, parts_size, split_size, normed_size, tile_size;
+    i64 shared_size, own_size, parts_size, split_size, normed_size, tile_size, scores_size;
 
     Memory(const Model& model, const Layer* layers, const Pass& pass, float* start) {
         const i64 n = pass.tokens(), wide = model.heads * model.head_size, narrow = model.key_heads * model.head_size;
@@ -121,13 +121,14 @@ struct Memory {
         tiled = take(n > TILE_ROWS ? (n + TILE_ROWS - 1) / TILE_ROWS * tiled_floats(bytes, TILE_ROWS) : 0);
         shared_size = at - start;
         own = at;
-        // a thread's own: split rows, unpacked outputs, normed rows, rows gathered for an expert, two tiles of sums, scores of a head, lists of
-        // routes
+        // a thread's own: split rows, unpacked outputs, normed rows, rows gathered for an expert, two tiles of sums, scores of a
+        // group of heads, lists of routes
         normed_size = n * model.hidden, tile_size = n * WIDEST;
         const i64 split = (n < SPLIT_ROWS ? n : SPLIT_ROWS) * split_floats(most_of(model, layers, coded_inputs));
         parts_size = split > tiled_floats(bytes, some) ? split : tiled_floats(bytes, some);
         split_size = parts_size + 8 * unpacked_step(bytes);
-        own_size = split_size + 2 * normed_size + 2 * tile_size + pass.columns() + 2 * n * most_selected + 4 * (most_experts + 2);
+        scores_size = model.heads / model.key_heads * pass.columns();
+        own_size = split_size + 2 * normed_size + 2 * tile_size + scores_size + 2 * n * most_selected + 4 * (most_experts + 2);
         own_size = (own_size + 31) / 16 * 16;
     }
 
