@@ -102,11 +102,11 @@ class Generation:
     def start(self) -> None:
         """Give all of them to the engine, or none. Raises ``ApiError``."""
         self.serving.check_room()
-        loop = asyncio.get_running_loop()
+        mailbox = self.serving.mailbox()
 
         def listener(index: int) -> Listener:
             def hand_over(event: Event) -> None:
-                loop.call_soon_threadsafe(self._events.put_nowait, (index, event))
+                mailbox.post(self._events, (index, event))
 
             return hand_over
 

@@ -13,6 +13,7 @@ from erniecore.api import Json
 from erniecore.api.command import did_you_mean
 from erniecore.api.model import Tokenizer
 from erniecore_openai.errors import ApiError
+from erniecore_openai.mailbox import Mailbox
 from erniecore_openai.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Serving:
         self._named: dict[str, ServedModel] = {}
         self._active: dict[str, Sequence[Ticket]] = {}
         self._media_bytes: dict[str, int] = {}
+        self._mailbox: Mailbox | None = None
         # one thread: templates and tokenizers are not written for several, and the event loop must not wait for them
         self._texts = ThreadPoolExecutor(1, "erniecore-texts")
         self._images = ThreadPoolExecutor(settings.media_threads, "erniecore-images")
@@ -105,6 +107,13 @@ class Serving:
     async def in_images(self, work: Callable[..., T], *args: Any) -> T:
         """Run what decodes an image or a video: a few at a time."""
         return await asyncio.get_running_loop().run_in_executor(self._images, work, *args)
+
+    def mailbox(self) -> Mailbox:
+        """Of the running event loop."""
+        loop = asyncio.get_running_loop()
+        if self._mailbox is None or self._mailbox.loop is not loop:
+            self._mailbox = Mailbox(loop)
+        return self._mailbox
 
     def hold_media(self, request_id: str, num_bytes: int) -> None:
         """Count a further decoded image of a request until it has ended. Raises ``ApiError`` 400 for more than the settings
