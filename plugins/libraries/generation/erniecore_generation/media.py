@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from erniecore.api import UsageError
+from erniecore.api.corpus import collate
 from erniecore.api.data import IGNORE, MARKERS, Media, MediaReader, Message, Sample
-from erniecore.api.training import collate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
