@@ -21,7 +21,7 @@ class Size:
     Attributes:
         model: plugin. architecture: ``--size`` of ``ernie model init``. shard: most bytes of a file of weights.
         quantizers: forms that are measured by default. prompts, length: tokens of prompts and of training rows.
-        read_gib: memory over which the read rate is measured.
+        read_gib: memory over which the read rate is measured. part: what ``ernie extract`` takes of it.
     """
 
     name: str
@@ -32,21 +32,27 @@ class Size:
     prompts: tuple[int, ...] = (256, 2048)
     length: int = 512
     read_gib: float = 1.5
+    part: tuple[str, ...] = ()
 
 
 _TINY = "hidden_size=64,intermediate_size=128,num_hidden_layers=4,num_attention_heads=8,num_key_value_heads=4,vocab_size=512"
 _TINY += ",moe_num_experts=8,moe_k=2,moe_intermediate_size=32,moe_layer_start_index=1,moe_layer_end_index=3"
 _TINY += ",max_position_embeddings=4096"
 _MOE = ("wint4-8", "wint4")
+_FOUR = "num_hidden_layers=4,moe_layer_end_index=3"
+
+
+def _part(depth: int, experts: int, k: int) -> tuple[str, ...]:
+    return "--depth", str(depth), "--experts", str(experts), "--k", str(k)
+
+
 SIZES = {
     size.name: size
     for size in (
-        Size("0.3b", "ernie45", "0.3b,vocab_size=103424", "2GB", ("bf16", "wint8", "wint4")),
-        Size("21b", "ernie45-moe", "21b-a3b,vocab_size=103424", "2GB", _MOE, read_gib=3.0),
-        Size(
-            "21b-4", "ernie45-moe", "21b-a3b,vocab_size=103424,num_hidden_layers=4,moe_layer_end_index=3", "2GB", _MOE
-        ),
-        Size("tiny", "ernie45-moe", _TINY, "100KB", ("wint4-8",), (24,), 64, 0.05),
+        Size("0.3b", "ernie45", "0.3b,vocab_size=103424", "2GB", ("bf16", "wint8", "wint4"), part=("--depth", "12")),
+        Size("21b", "ernie45-moe", "21b-a3b,vocab_size=103424", "2GB", _MOE, read_gib=3.0, part=_part(8, 32, 3)),
+        Size("21b-4", "ernie45-moe", f"21b-a3b,vocab_size=103424,{_FOUR}", "2GB", _MOE, part=_part(3, 32, 3)),
+        Size("tiny", "ernie45-moe", _TINY, "100KB", ("wint4-8",), (24,), 64, 0.05, _part(3, 4, 1)),
     )
 }
 #: name of a form of weights -> the quantizer and its settings, for those that are no quantizer's name

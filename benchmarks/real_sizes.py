@@ -8,7 +8,8 @@ same run, and what ``ernie plan`` had said.
 Rows: ``init`` writes a model with random weights in bfloat16; ``quantize`` packs it (``--kills 2``: it is killed so often on
 the way, and must end with the same bytes); ``load`` is a command to its first token; ``decode`` and ``prefill`` read weights
 and prompts; ``lora`` and ``dpo`` train an adapter on packed weights (``--kills 1``: killed, continued, same losses);
-``train-0.3b`` is full SFT, LoRA and DPO; ``ranks`` are four processes, each with its peak. A row makes what it needs in
+``train-0.3b`` is full SFT, LoRA and DPO; ``ranks`` are four processes, each with its peak; ``extract`` writes a smaller model
+out of it (``--kills``, as for ``quantize``). A row makes what it needs in
 ``--keep`` and leaves it there, so that rows can be repeated; without ``--keep`` all goes at the end. Sizes: ``0.3b``, ``21b``
 (44 GB of shards), ``21b-4``: its first four layers, and ``tiny``, which the tests run. With ``llama_cpp`` in this environment
 (``pip install llama-cpp-python``) ``load``, ``decode`` and ``prefill`` run it too, on a file of ``ernie export --to gguf``.
@@ -28,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import describe
+from benchmarks.real_extract import extract
 from benchmarks.real_models import FORMS, LAYOUTS, SIZES, Size, make_data, prompt_of, token_bytes, weight_bytes
 from benchmarks.watched import MIB, Watched, ernie, read_rate, watch
 
@@ -302,7 +304,7 @@ def ranks(bench: Bench) -> Rows:
 
 ROWS: dict[str, Callable[[Bench], Rows]] = {
     "init": init, "quantize": quantize, "load": load, "decode": decode, "prefill": prefill,
-    "lora": lora, "dpo": dpo, "train-0.3b": train_small, "ranks": ranks,
+    "lora": lora, "dpo": dpo, "train-0.3b": train_small, "ranks": ranks, "extract": extract,
 }  # fmt: skip
 
 

@@ -105,16 +105,16 @@ class Objective(ABC):
 
     @property
     def carries(self) -> bool:
-        """Whether :meth:`carried` may hold something: a checkpoint has that of one process only."""
+        """Whether :meth:`carried` may differ by rank under the same names, so that one process alone can have it."""
         return self.repeats > 1
 
     def carried(self) -> Mapping[str, Array]:
         """Arrays of any shape that later steps need, e.g. a rollout that is not learned to the end yet; saved in the
-        checkpoint as group "carried"."""
+        checkpoint as group "carried". Of several ranks that give the same name, one array is kept."""
         return {}
 
     def load_carried(self, arrays: Mapping[str, Array]) -> None:
-        """Restore the arrays of :meth:`carried` from a checkpoint."""
+        """Restore the arrays of :meth:`carried` of all ranks from a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,8 +147,11 @@ def test_killed_run_replays_its_experts_whatever_is_recomputed(rl):
     assert rl.tensors(6, "recomputed") == rl.tensors(6, "whole")
 
 
+POOL = {**ERNIE5, "method__rollout_pool": 3, "method__max_new_tokens": 12}
+
+
 @pytest.mark.multiproc
-@pytest.mark.parametrize("changes", [ERNIE5, {"method__name": "rloo"}, {"method__name": "online-dpo"}])
+@pytest.mark.parametrize("changes", [ERNIE5, {"method__name": "rloo"}, {"method__name": "online-dpo"}, POOL])
 def test_two_processes_learn_as_one_does(rl, changes):
     more = {**changes, "train__max_steps": 3, "data__packing": "none"}
     rl.complete("one", **more, train__accumulation=2)
@@ -157,15 +160,32 @@ def test_two_processes_learn_as_one_does(rl, changes):
     assert max(step["grad_norm"] for step in one) > 1e-2
     assert [step["loss"] for step in two] == pytest.approx([step["loss"] for step in one], abs=1e-5)
     assert [step["grad_norm"] for step in two] == pytest.approx([step["grad_norm"] for step in one], rel=1e-3)
-    assert [step["reward"] for step in two] == pytest.approx([step["reward"] for step in one])
+    for name in ("reward", "length"):
+        assert [step[name] for step in two] == pytest.approx([step[name] for step in one])
+    if changes is POOL:
+        begun = [step["begun_earlier"] for step in one]
+        assert begun[0] == 0 < max(begun)
+        assert [step["begun_earlier"] for step in two] == pytest.approx(begun)
 
 
+@pytest.mark.slow
 @pytest.mark.multiproc
-def test_a_pool_is_of_one_process(rl):
-    process = rl.start("two", warm=True, method__rollout_pool=2, parallel__name="hybrid", parallel__data=2)
-    _, errors = process.communicate()
-    assert process.returncode == 2
-    assert "which only one process can" in errors
+def test_two_processes_continue_bit_for_bit_with_their_pools_and_completions(rl):
+    more = {
+        **POOL,
+        "method__updates_per_rollout": 2,
+        "train__max_steps": 8,
+        "checkpoint__every": 1,
+        "parallel__name": "hybrid",
+        "parallel__data": 2,
+    }
+    rl.complete("whole", **more)
+    for step in (4, 5):  # between two rollouts, and in the middle of one
+        rl.kill_at(step, "killed", **more)
+    rl.complete("killed", **more)
+    assert rl.curve("killed") == rl.curve("whole")
+    assert rl.tensors(8, "killed") == rl.tensors(8, "whole")
+    assert max(step.get("begun_earlier", 0) for step in rl.events("step", "whole")) > 0
 
 
 def test_repeated_updates_add_steps_to_an_epoch(rl):

@@ -87,7 +87,7 @@ def checkpoint_groups(state: TrainState, ranks: ProcessGroup) -> dict[str, dict[
         groups["ema"] = shards(state.ema.state_tensors())
     if own := dict(state.objective.state_tensors()):
         groups["objective"] = shards(own)
-    carried = state.objective.carried() if ranks.rank == 0 else {}
+    carried = state.objective.carried() if ranks.counts else {}
     if carried:
         arrays = {name: np.array(array) for name, array in carried.items()}
         groups["carried"] = {name: LocalShard(array, ShardSpec(array.shape)) for name, array in arrays.items()}

@@ -31,12 +31,13 @@ def rows(home):
         "--json",
         str(home / "found.jsonl"),
     ]
-    assert real_sizes.main(["init", "quantize", "decode", "prefill", "lora", *words]) == 0
-    return {row["row"]: row for row in map(json.loads, (home / "found.jsonl").read_text().splitlines())}
+    assert real_sizes.main(["init", "quantize", "decode", "prefill", "lora", "extract", "--kills", "1", *words]) == 0
+    found = [json.loads(line) for line in (home / "found.jsonl").read_text().splitlines()]
+    return {row["row"] if row["row"] != "extract" else row["what"].split()[0]: row for row in found}
 
 
 def test_every_row_is_measured(rows, home):
-    assert set(rows) == {"init", "quantize", "decode", "prefill", "lora"}
+    assert set(rows) == {"init", "quantize", "decode", "prefill", "lora", "experts", "extract", "plan", "first"}
     assert all(row["seconds"] > 0 and row["peak_mib"] > 50 for row in rows.values())
     assert rows["decode"]["tokens_per_s"] > 0
     assert rows["prefill"]["tokens_per_s"] > 0
@@ -54,6 +55,18 @@ def test_a_token_reads_the_experts_that_it_selects_and_the_head(rows, home):
     expected = everything - experts * (1 - config["moe_k"] / config["moe_num_experts"])
     assert real_models.token_bytes(source) == pytest.approx(expected)
     assert everything <= real_models.weight_bytes(source)
+
+
+def test_the_smaller_model_has_the_size_that_was_asked_for_also_behind_a_kill(rows, home):
+    config = json.loads((home / "extracted" / "config.json").read_text())
+    assert (config["num_hidden_layers"], config["moe_num_experts"], config["moe_k"]) == (3, 4, 1)
+    row = rows["extract"]
+    assert row["bytes_equal"]
+    assert real_models.weight_bytes(home / "extracted") < real_models.weight_bytes(home / "source")
+    written = sum(size for _, size in real_models.stored(home / "extracted"))
+    assert written == pytest.approx(2 * row["parameters"], rel=0.01)  # bfloat16, and routers in float32
+    assert rows["first"]["tokens"] == 1
+    assert rows["plan"]["planned_mib"] > 0
 
 
 def test_prompts_have_the_tokens_that_were_asked_for(rows, home):

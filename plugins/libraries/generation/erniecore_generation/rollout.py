@@ -6,7 +6,7 @@ Letters: B completions, b those still decoded, n tokens of one completion, V voc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -56,17 +56,18 @@ def roll_out(
     batch_size: int = 0,
     media: Sequence[PromptMedia | None] = (),
     until: int = 0,
+    ended: Callable[[bool], bool] | None = None,
 ) -> list[Rollout]:
-    """Complete every prompt ``copies`` times; completions of one prompt are adjacent, in the order of the prompts.
+    """Complete every prompt ``copies`` times, in evaluation mode; those of one prompt are adjacent, in the order of the prompts.
 
     Args:
-        model: a ``CausalLM``, used in evaluation mode; its mode is restored.
         sampling: its ``seed`` and a completion's random stream determine the completion, whatever else is in the batch.
         max_new_tokens: of every completion, or one number per prompt.
         streams: random stream of each completion, len(prompts) * copies; default: its index.
-        batch_size: completions decoded together, at least those of one prompt; as some end, others begin. 0: all at once.
-        media: what images add to each prompt; empty: no prompt has any.
+        batch_size: completions decoded together, at least one prompt's; as some end, others begin. 0: all at once.
+        media: what images add to each prompt, if any.
         until: stop when so many of the first completions have ended; others come as far as they are. 0: all end.
+        ended: asked behind every pass: whether those of this process have ended -> those of all processes, which then stop.
 
     Raises:
         UsageError: a prompt that is empty or leaves no room. NumericsError: logits that are not finite.
@@ -86,7 +87,7 @@ def roll_out(
     R, temperature = len(prompts) * copies, 1.0 if sampling.greedy else sampling.temperature
     log_probs, entropies = np.zeros((2, R, int(np.max(max_new_tokens, initial=0))))
     with evaluating(model):
-        for chosen in _chosen(pool, until):
+        for chosen in _chosen(pool, until, ended):
             at = chosen.rows, pool.counts[chosen.rows] - 1
             log_probs[at], entropies[at] = measured(chosen.logits, chosen.tokens, temperature)
     return [
@@ -95,12 +96,16 @@ def roll_out(
     ]
 
 
-def _chosen(pool: Pool, until: int) -> Iterator[Chosen]:
-    """What the pool chooses, until its first ``until`` rows have ended; 0: all."""
+def _chosen(pool: Pool, until: int, ended: Callable[[bool], bool] | None) -> Iterator[Chosen]:
+    """What the pool chooses, until its first ``until`` rows have ended, and those of other processes (``ended``). A process with
+    nothing left to decode goes on asking."""
     for chosen in pool.run():
         yield chosen
-        if until and not any(row.live for row in pool.rows[:until]):
+        own = not any(row.live for row in pool.rows[:until])
+        if ended(own) if ended else (own and until):
             return
+    while ended and not ended(True):
+        pass
 
 
 def measured(logits: NDArray[np.float32], tokens: Ints, temperature: float) -> tuple[Floats, Floats]:

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from erniecore_quantize.calibration import read_rows
 
-from erniecore.api.layers import borrowed_on_use
 from erniecore.api.model import DecoderShape, ElasticSizes
 from erniecore.api.run import load_bundle
-from erniecore_elastic.measuring import expert_weights
+from erniecore_elastic.measuring import expert_weights_by_layer
 
 
 def measured_usage(
@@ -23,8 +22,7 @@ def measured_usage(
     each expert."""
     bundle = load_bundle(directory, empty=True).bundle
     batches = read_rows(files, method, bundle, max_seq_len).batches(max_seq_len)
-    with borrowed_on_use(bundle.model):
-        found = iter(expert_weights(bundle.model, batches))
+    found = iter(expert_weights_by_layer(bundle.model, batches))
     shape: DecoderShape = call("ernie_decoder_shape", architecture=bundle.architecture)
     none = np.zeros(sizes.experts, np.float32)
     rows = [next(found) if layer.experts else none for layer in shape.layers]

@@ -3,44 +3,59 @@ balanced uses all of them equally often, but not with equal weight."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import paddle  # noqa: TID253
+from erniecore_ptq.chain import Chain, States
 
 from erniecore.api.experts import ExpertLayer
+from erniecore.api.layers import borrowed, tensors_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@paddle.no_grad()  # type: ignore[untyped-decorator]
-def expert_weights(model: Any, batches: Sequence[NDArray[np.int64]]) -> list[NDArray[np.float32]]:
-    """Float32 [E] for each layer with experts, in the order of the model; a layer that does not run has zeros.
-
-    Args:
-        batches: ids [B, S] without padding.
-    """
+@contextmanager
+def counting(model: Any) -> Iterator[list[NDArray[np.float32]]]:
+    """Within, passes of ``model`` add to the arrays [E] that are yielded, one for each layer with experts in the order of the
+    model, the weights of the tokens that go to each; a layer that does not run has zeros. The model is in evaluation mode."""
     layers: list[Any] = [layer for _, layer in model.named_sublayers() if isinstance(layer, ExpertLayer)]
     found = [np.zeros(layer.expert_shapes()["down_proj"][0], np.float32) for layer in layers]
 
-    def counting(total: NDArray[np.float32]) -> Any:
-        def count(layer: Any, given: tuple[Any, ...]) -> None:
+    def adding(total: NDArray[np.float32]) -> Any:
+        def add(layer: Any, given: tuple[Any, ...]) -> None:
             _, experts, weights = given
             np.add.at(total, experts.numpy().ravel(), weights.numpy().ravel())
 
-        return count
+        return add
 
-    hooks = [layer.register_forward_pre_hook(counting(total)) for layer, total in zip(layers, found, strict=True)]
     was_training = model.training
     model.eval()
-    try:
+    with ExitStack() as hooks, paddle.no_grad():
+        for layer, total in zip(layers, found, strict=True):
+            hooks.callback(layer.register_forward_pre_hook(adding(total)).remove)
+        yield found
+    if was_training:
+        model.train()
+
+
+def expert_weights(model: Any, batches: Sequence[NDArray[np.int64]]) -> list[NDArray[np.float32]]:
+    """See :func:`counting`, on whole passes over ``batches``: ids [B, S] without padding."""
+    with counting(model) as found:
         for ids in batches:
             model.features(paddle.to_tensor(ids))
-    finally:
-        for hook in hooks:
-            hook.remove()
-        if was_training:
-            model.train()
+    return found
+
+
+def expert_weights_by_layer(model: Any, batches: Sequence[NDArray[np.int64]]) -> list[NDArray[np.float32]]:
+    """As :func:`expert_weights`, of an empty model: all batches pass a decoder layer before the next one is read, so that one of
+    them is in memory, and each is read once. Between layers are float32 [tokens, H]."""
+    chain, states = Chain(model, batches), States()
+    with counting(model) as found:
+        for place in range(len(chain.names)):
+            with borrowed(tensors_of(chain.layer(place))):
+                states = chain.through(place, states)
     return found

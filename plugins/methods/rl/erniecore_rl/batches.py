@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
+#: begins the names of arrays in a checkpoint
+PREFIX = "learned."
 ARRAYS = ("input_ids", "labels", "position_ids", "startend_row_indices")
 #: up to this number of tokens, a longer sample is hardly more work
 SHORT = 512
@@ -165,27 +167,36 @@ def with_field(batch: Batch, name: str, where: Ints, values: NDArray[np.floating
     return replace(batch, fields={**batch.fields, name: field.reshape(batch.input_ids.shape)})
 
 
-def to_arrays(batches: Sequence[Batch]) -> dict[str, NDArray[Any]]:
-    """Every array of some batches by name; where their samples came from is left out."""
+def to_arrays(kept: Mapping[str, Sequence[Batch]]) -> dict[str, NDArray[Any]]:
+    """Every array of some batches by name, behind that of what they belong to; where their samples came from is left out."""
     found: dict[str, NDArray[Any]] = {}
-    for i, batch in enumerate(batches):
-        found.update({f"{i:04d}.{name}": getattr(batch, name) for name in ARRAYS})
-        found.update({f"{i:04d}.fields.{name}": value for name, value in batch.fields.items()})
-        found.update({f"{i:04d}.inputs.{name}": value for name, value in batch.inputs.items()})
-        found[f"{i:04d}.counts"] = np.array([batch.num_tokens, batch.num_samples], np.int64)
+    for key, batches in kept.items():
+        for i, batch in enumerate(batches):
+            start = f"{PREFIX}{key}.{i:04d}"
+            found.update({f"{start}.{name}": getattr(batch, name) for name in ARRAYS})
+            found.update({f"{start}.fields.{name}": value for name, value in batch.fields.items()})
+            found.update({f"{start}.inputs.{name}": value for name, value in batch.inputs.items()})
+            found[f"{start}.counts"] = np.array([batch.num_tokens, batch.num_samples], np.int64)
     return found
 
 
-def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> list[Batch]:
-    """The batches that :func:`to_arrays` was given."""
-    found = []
-    for number in sorted({name.partition(".")[0] for name in arrays}):
-        own = {k.partition(".")[2]: np.array(v) for k, v in arrays.items() if k.startswith(f"{number}.")}
-        fields, inputs = (
-            {k.removeprefix(kind): v for k, v in own.items() if k.startswith(kind)} for kind in ("fields.", "inputs.")
+def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> dict[str, list[Batch]]:
+    """What :func:`to_arrays` was given; arrays of other names are ignored."""
+    found: dict[str, list[Batch]] = {}
+    own = {name.removeprefix(PREFIX): np.array(value) for name, value in arrays.items() if name.startswith(PREFIX)}
+    for key, number in sorted({(name.split(".")[0], name.split(".")[1]) for name in own}):
+        start = f"{key}.{number}."
+        found.setdefault(key, []).append(
+            _from_arrays({name.removeprefix(start): value for name, value in own.items() if name.startswith(start)})
         )
-        tokens, samples = own["counts"].tolist()
-        ids, labels, positions, ends = (own[name] for name in ARRAYS)
-        batch = Batch(ids, labels, positions, ends, fields, num_tokens=tokens, num_samples=samples)
-        found.append(replace(batch, inputs=inputs))
     return found
+
+
+def _from_arrays(own: Mapping[str, NDArray[Any]]) -> Batch:
+    fields, inputs = (
+        {k.removeprefix(kind): v for k, v in own.items() if k.startswith(kind)} for kind in ("fields.", "inputs.")
+    )
+    tokens, samples = own["counts"].tolist()
+    ids, labels, positions, ends = (own[name] for name in ARRAYS)
+    batch = Batch(ids, labels, positions, ends, fields, num_tokens=tokens, num_samples=samples)
+    return replace(batch, inputs=inputs)

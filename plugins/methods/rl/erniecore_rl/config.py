@@ -40,8 +40,8 @@ class RolloutConfig(MethodConfig):
         1,
         ge=1,
         description="Steps whose prompts are decoded together. A step ends its rollouts when the last completion of its own "
-        "prompts has ended; those of the following steps go on in the next step (ERNIE 5.0: unbiased replay buffer). 1: each "
-        "step decodes its own prompts alone.",
+        "prompts has ended, on all processes; those of the following steps go on in the next step (ERNIE 5.0: unbiased replay "
+        "buffer). 1: each step decodes its own prompts alone.",
     )
     rollout_mantissa: int = Field(
         0,

@@ -27,7 +27,6 @@ from erniecore.api import CheckpointError, ops
 from erniecore.api.data import MediaReader
 from erniecore.api.method import Batch, LossOutput, Objective, Sample, Tokenizer
 from erniecore_rl import batches as laid
-from erniecore_rl import pass_rates, pool
 from erniecore_rl.advantages import ADVANTAGES, positive_weights, zero_variance
 from erniecore_rl.batches import Completions, TrainedCompletion, completions_of
 from erniecore_rl.config import GrpoConfig
@@ -35,7 +34,7 @@ from erniecore_rl.losses import RATIOS, WEIGHTS, Ratio, clipped_loss, k3, mismat
 from erniecore_rl.pass_rates import PassRates
 from erniecore_rl.pool import RolloutPool
 from erniecore_rl.precision import inexact_weights
-from erniecore_rl.prompts import Prompt, prompts_of
+from erniecore_rl.prompts import Prompt, digest_of, prompts_of, streams
 from erniecore_rl.replay import RouterReplay
 from erniecore_rl.rollouts import ScoredRollouts, go_on, measured, score, score_rollouts, solved
 from erniecore_rl.selection import prompts_of_step
@@ -63,6 +62,9 @@ class GrpoObjective(Objective):
         self.config, self.policy, self.reference, self.tokenizer = config, policy, reference, tokenizer
         self.repeats = config.updates_per_rollout
         self._batches: list[Batch] = []
+        self._digest = ""
+        #: of a checkpoint: digest of a process's prompts -> the completions that it learns from
+        self._loaded: dict[str, list[Batch]] = {}
         self._step = 0
         self._measured: Metrics = {}
         self._rates = PassRates()
@@ -103,37 +105,38 @@ class GrpoObjective(Objective):
         """
         self._step, self._seed = step, seed
         self._route_freely()
+        if self.repeats > 1:
+            self._digest = digest_of(streams([prompt for batch in batches for prompt in prompts_of(batch)], 1))
         if (step - 1) % self.repeats == 0:
             self._batches = self._rolled_out(batches, seed)
         else:
             self._measured = {}
+            self._batches = self._loaded.get(self._digest, []) if self._loaded else self._batches
+        self._loaded = {}
         if not self._batches:
             raise CheckpointError(
                 "the checkpoint lacks the completions that this step learns from",
                 found=f"step {step} of {self.repeats} per rollout",
-                fix="resume with the method.updates_per_rollout that the checkpoint was made with",
+                fix="resume with the method.updates_per_rollout, the batch size and the number of processes that the checkpoint "
+                "was made with",
             )
         return self._batches
 
     def carried(self) -> dict[str, NDArray[Any]]:
-        """The completions that the next step learns from, too, and those that go on in it."""
-        return {
-            **(laid.to_arrays(self._batches) if self._step % self.repeats else {}),
-            **self._pool.arrays(),
-            **self._rates.arrays(),
-        }
+        """The completions that the next step learns from, too, and those that go on in it, by the prompts of this process."""
+        kept = {self._digest: self._batches} if self._step % self.repeats else self._loaded
+        return {**laid.to_arrays(kept), **self._pool.arrays(), **self._rates.arrays()}
 
     @property
     def carries(self) -> bool:
-        """Whether a step may need what an earlier one left."""
-        return self.repeats > 1 or self.config.rollout_pool > 1
+        """What differs by process has a name of its own."""
+        return False
 
     def load_carried(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Continue with the completions of a checkpoint."""
         self._pool.load(arrays)
         self._rates.load(arrays)
-        others = pool.PREFIX, pass_rates.PREFIX
-        self._batches = laid.from_arrays({k: v for k, v in arrays.items() if not k.startswith(others)})
+        self._loaded = laid.from_arrays(arrays)
 
     def _rolled_out(self, batches: Sequence[Batch], seed: int) -> list[Batch]:
         c = self.config
@@ -173,7 +176,16 @@ class GrpoObjective(Objective):
 
         def further(asked: Sequence[Prompt], begun: Sequence[Rollout], until: int) -> list[Rollout]:
             options = {"copies": c.group_size, "max_new_tokens": c.max_new_tokens, "batch_size": c.rollout_batch_size}
-            return go_on(self.policy, self.tokenizer, asked, begun, sampling=sampling, until=until, **options)
+            return go_on(
+                self.policy,
+                self.tokenizer,
+                asked,
+                begun,
+                sampling=sampling,
+                until=until,
+                ended=lambda own: all(self.all_gather_object(own)),
+                **options,
+            )
 
         rollouts, earlier = self._pool.take(asked_for, further)
         scored = score(self.tokenizer, prompts, rollouts, self.reward_functions, c.group_size)

@@ -91,3 +91,8 @@ def streams(prompts: Sequence[Prompt], copies: int) -> list[int]:
             found.append(int.from_bytes(digest, "little") >> 2)
         seen[key] += 1
     return found
+
+
+def digest_of(keys: Sequence[int]) -> str:
+    """A name for prompts with these :func:`streams` of one copy each, in this order: short, and a part of a tensor's name."""
+    return hashlib.blake2b(np.array(keys, np.int64).tobytes(), digest_size=8).hexdigest()

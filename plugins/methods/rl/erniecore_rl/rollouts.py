@@ -5,7 +5,7 @@ Letters: P prompts, G completions of each.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -82,14 +82,16 @@ def go_on(
     max_new_tokens: int,
     batch_size: int = 0,
     until: int,
+    ended: Callable[[bool], bool],
 ) -> list[Rollout]:
-    """The rollouts ``begun`` (``copies`` of each prompt), further: until the first ``until`` have ended. A prompt is read once
-    for each of its completions, with what the completion has so far: the weights have changed since."""
+    """The rollouts ``begun`` (``copies`` of each prompt), further: until the first ``until`` have ended, on all processes
+    (``ended``: see ``roll_out``). A prompt is read once for each of its completions, with what the completion has so far: the
+    weights have changed since."""
     numbers, template = streams(prompts, copies), tokenizer.chat_template
     left = [max_new_tokens - prompts[i // copies].hint - len(one.ids) for i, one in enumerate(begun)]
     rows = [i for i, one in enumerate(begun) if not one.finished and left[i] > 0]
     found, needed = list(begun), sum(i < until for i in rows)
-    if not needed:
+    if ended(not needed):
         return found
     texts = [np.concatenate([prompts[i // copies].ids, begun[i].ids]) for i in rows]
     media = [prompt_media(template, text, prompts[i // copies].media) for i, text in zip(rows, texts, strict=True)]
@@ -103,6 +105,7 @@ def go_on(
         media=media,
         batch_size=batch_size,
         until=needed,
+        ended=ended,
     )
     for i, rollout in zip(rows, more, strict=True):
         found[i] = joined(begun[i], rollout)

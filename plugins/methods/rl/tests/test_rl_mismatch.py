@@ -78,6 +78,20 @@ def test_rollouts_of_rounded_weights_have_a_gap_to_the_learner():
     assert gap(batch).max() > 0.01
 
 
+def test_a_sampler_that_is_the_learner_leaves_gspo_as_it_is():
+    """No token is weighted or left out, whatever the bounds: loss and gradient to the bit."""
+    given = [encoded([conversation(f"q{i}") for i in range(4)])]
+    plain, mixed = (objective(mismatch=m, ratio="sequence", updates_per_rollout=2) for m in ((), (0.0, 1e9)))
+    (batch,) = plain.prepare(given, step=1, seed=9)
+    batch.fields["sampled"] = batch.fields["old"].copy()
+    for made in (plain, mixed):
+        made.policy.lm_head.weight.set_value(made.policy.lm_head.weight * 1.1)  # a second update: the ratio is not 1
+    (_, one, first), (_, two, second) = learned(plain, [batch]), learned(mixed, [batch])
+    assert one == two
+    np.testing.assert_array_equal(first, second)
+    assert first.any()
+
+
 def test_the_learner_corrects_what_the_sampler_did():
     """Token terms are multiplied by π_learner / π_sampler, so their expectation is that of the learner's own samples."""
     given = [encoded([conversation(f"q{i}") for i in range(4)])]

@@ -284,6 +284,24 @@ def test_completions_are_kept_for_further_updates_and_carried_over_a_restart():
     assert made.prepare(given, step=3, seed=11)[0] is not first[0]
 
 
+def test_each_process_finds_its_own_completions_in_a_checkpoint():
+    given = {rank: [encoded([conversation(f"question of {rank}"), conversation("shared")])] for rank in range(2)}
+    ranks = {rank: objective(updates_per_rollout=2) for rank in given}
+    for rank, made in ranks.items():
+        made.prepare(given[rank], step=1, seed=9)
+    checkpoint = {name: value for made in ranks.values() for name, value in made.carried().items()}
+    for rank, made in ranks.items():
+        again = objective(updates_per_rollout=2)
+        again.load_carried(checkpoint)
+        assert again.carried().keys() == checkpoint.keys()  # until a step has taken its part
+        for one, two in zip(made._batches, again.prepare(given[rank], step=2, seed=10), strict=True):
+            np.testing.assert_array_equal(one.input_ids, two.input_ids)
+    other = objective(updates_per_rollout=2)
+    other.load_carried(checkpoint)
+    with pytest.raises(CheckpointError, match="number of processes"):
+        other.prepare([*given[0], *given[1]], step=2, seed=10)
+
+
 def test_a_checkpoint_without_the_completions_is_refused():
     with pytest.raises(CheckpointError, match="completions"):
         objective(updates_per_rollout=2).prepare([encoded([conversation("q")])], step=2, seed=9)
@@ -291,7 +309,7 @@ def test_a_checkpoint_without_the_completions_is_refused():
 
 def test_batches_survive_as_arrays():
     batches = objective(learn_batch_size=3).prepare([encoded([conversation("q"), conversation("rs")])], step=1, seed=9)
-    back = from_arrays(to_arrays(batches))
+    back = from_arrays(to_arrays({"q": batches}))["q"]
     assert [b.num_tokens for b in back] == [b.num_tokens for b in batches]
     for one, two in zip(batches, back, strict=True):
         np.testing.assert_array_equal(one.startend_row_indices, two.startend_row_indices)

@@ -1,34 +1,48 @@
 """The replay buffer: order of the data, no length bias, what goes on in the next step, checkpoints."""
 
+from threading import Barrier, Thread
+
 import numpy as np
 import pytest
 from erniecore_conformance import toy_model
 from erniecore_generation.rollout import Rollout, roll_out
 from erniecore_generation.sampling import Sampling
 from erniecore_rl.pool import PREFIX, RolloutPool, joined
-from erniecore_rl.prompts import prompts_of
+from erniecore_rl.prompts import Given, Prompt, prompts_of
 from rl_rollouts import TOKENIZER, conversation, encoded, learned, objective
 
 from erniecore.api import CheckpointError
+from erniecore.api.method import Origin
 
 
 def rollout(length, finished):
     return Rollout(np.arange(length), -np.ones(length), np.ones(length), finished)
 
 
+NOTHING = Given(np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
 class Simulated:
     """Rollouts of given lengths, one token of each per pass."""
 
-    def __init__(self, lengths_of_step):
-        self.lengths_of_step, self.passes = lengths_of_step, 0
+    def __init__(self, lengths_of_step, first=0, stride=1):
+        """Of every ``stride``-th prompt, from ``first`` on."""
+        self.lengths_of_step, self.first, self.stride, self.passes = lengths_of_step, first, stride, 0
 
     def steps(self, first, size):
         return {
-            step: [(step, i) for i in range(len(self.lengths_of_step[step]))] for step in range(first, first + size)
+            step: [
+                Prompt(np.array([step, i]), NOTHING, None, Origin("", 0))
+                for i in range(self.first, len(self.lengths_of_step[step]), self.stride)
+            ]
+            for step in range(first, first + size)
         }
 
+    def wanted(self, prompts):
+        return [self.lengths_of_step[step][i] for step, i in (prompt.ids.tolist() for prompt in prompts)]
+
     def go_on(self, prompts, begun, until):
-        wanted = [self.lengths_of_step[step][i] for step, i in prompts]
+        wanted = self.wanted(prompts)
         needed = max(length - len(one.ids) for length, one in zip(wanted[:until], begun, strict=False))
         self.passes += max(needed, 0)
         new = [min(len(one.ids) + needed, length) for length, one in zip(wanted, begun, strict=True)]
@@ -74,6 +88,90 @@ def test_a_buffer_that_takes_what_ends_first_prefers_short_completions():
     assert np.mean(first[:8]) < 0.8 * np.mean(ours[:8])  # the policy that learns has never seen the long ones yet
 
 
+class SimulatedRanks:
+    """Two processes, each with every other prompt of a step, that decode until the completions of both have ended."""
+
+    def __init__(self, lengths_of_step):
+        self.ranks = [Simulated(lengths_of_step, rank, 2) for rank in range(2)]
+        self.barrier, self.said = Barrier(2), [0, 0]
+
+    def go_on(self, rank):
+        def further(prompts, begun, until):
+            wanted = self.ranks[rank].wanted(prompts)
+            left = [length - len(one.ids) for length, one in zip(wanted, begun, strict=True)]
+            self.said[rank] = max(left[:until])
+            self.barrier.wait()
+            needed = max(self.said)
+            self.barrier.wait()
+            new = [min(len(one.ids) + needed, length) for length, one in zip(wanted, begun, strict=True)]
+            return [rollout(n, n == length) for n, length in zip(new, wanted, strict=True)]
+
+        return further
+
+    def learned(self, pools, steps, size):
+        """What each process learns from, by step: lengths, and how many tokens of each were begun earlier."""
+        found = [{}, {}]
+
+        def run(rank):
+            for step in steps:
+                taken, earlier = pools[rank].take(self.ranks[rank].steps(step, size), self.go_on(rank))
+                found[rank][step] = [len(one.ids) for one in taken], earlier.tolist()
+
+        threads = [Thread(target=run, args=(rank,)) for rank in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return found
+
+
+def some_lengths():
+    random = np.random.default_rng(3)
+    return {s: (1 + random.exponential(20, 6)).astype(np.int64) for s in range(1, 50)}
+
+
+def alone(lengths, size):
+    """The same of one process with all prompts."""
+    simulated, pool, found = Simulated(lengths), RolloutPool(1), {}
+    for step in range(1, 21):
+        taken, earlier = pool.take(simulated.steps(step, size), simulated.go_on)
+        found[step] = [len(one.ids) for one in taken], earlier.tolist()
+    return found
+
+
+def interleaved(parts):
+    return [value for pair in zip(*parts, strict=True) for value in pair]
+
+
+def test_two_processes_learn_together_from_what_one_learns_from_in_the_order_of_the_data():
+    lengths, size = some_lengths(), 3
+    found = SimulatedRanks(lengths).learned([RolloutPool(1), RolloutPool(1)], range(1, 21), size)
+    for step, (taken, earlier) in alone(lengths, size).items():
+        assert interleaved([one[step][0] for one in found]) == taken == lengths[step].tolist()
+        assert interleaved([one[step][1] for one in found]) == earlier  # also what was begun earlier is the same
+
+
+@pytest.mark.parametrize("after", [2, 1])
+def test_pools_of_two_processes_go_on_with_two_and_with_one(after):
+    lengths, size = some_lengths(), 3
+    pools = [RolloutPool(1), RolloutPool(1)]
+    SimulatedRanks(lengths).learned(pools, range(1, 11), size)
+    checkpoint = {name: value for pool in pools for name, value in pool.arrays().items()}
+    assert len(checkpoint) == sum(len(pool.arrays()) for pool in pools)  # no name of one is a name of the other
+    again = [RolloutPool(1) for _ in range(after)]
+    for pool in again:
+        pool.load(checkpoint)
+    if after == 2:
+        found = SimulatedRanks(lengths).learned(again, range(11, 21), size)
+        found = {step: [interleaved([one[step][i] for one in found]) for i in range(2)] for step in range(11, 21)}
+    else:
+        simulated, found = Simulated(lengths), {}
+        for step in range(11, 21):
+            taken, earlier = again[0].take(simulated.steps(step, size), simulated.go_on)
+            found[step] = [[len(one.ids) for one in taken], earlier.tolist()]
+    assert found == {step: list(pair) for step, pair in alone(lengths, size).items() if step > 10}
+
+
 # ---- rollouts
 
 
@@ -106,6 +204,29 @@ def test_decoding_stops_when_the_first_completions_have_ended():
         np.testing.assert_array_equal(one.ids[: len(begun.ids)], begun.ids)
     assert [len(one.ids) for one in part[:4]] == [len(one.ids) for one in whole[:4]]
     assert sum(len(one.ids) for one in part) < sum(len(one.ids) for one in whole)
+
+
+def test_decoding_goes_on_until_the_completions_of_other_processes_have_ended():
+    prompts, options = [[1, 80, 81], [1, 90], [1, 70, 71, 72]], {"max_new_tokens": 12, "copies": 4}
+    sampling = Sampling(do_sample=True, seed=5)
+    whole = roll_out(toy_model(), TOKENIZER, prompts, sampling=sampling, **options)
+    for passes in (3, 40):  # of the other process
+        said = []
+
+        def ended(own, said=said, passes=passes):
+            said.append(own)
+            return own and len(said) >= passes
+
+        part = roll_out(toy_model(), TOKENIZER, prompts, sampling=sampling, until=4, ended=ended, **options)
+        longest = max(len(one.ids) for one in whole[:4])
+        assert said == [False] * (longest - 1) + [True] * (len(said) - longest + 1)
+        assert len(said) == max(passes, longest)
+        for one, begun in zip(whole, part, strict=True):
+            np.testing.assert_array_equal(one.ids[: len(said)], begun.ids)
+    none = iter([False, False, True])
+    nothing = {"max_new_tokens": [], "ended": lambda own: next(none)}
+    assert roll_out(toy_model(), TOKENIZER, [], sampling=sampling, **nothing) == []
+    assert next(none, None) is None  # one without anything to decode asks as often as the others
 
 
 def test_a_rollout_goes_on_where_it_was():
@@ -150,14 +271,15 @@ def test_tokens_keep_the_log_probabilities_of_the_policy_that_sampled_them():
     weight.set_value(weight * 1.5)
     (batch,) = prepared(made, 2)
     gap = np.abs(batch.fields["sampled"] - batch.fields["old"])[batch.labels >= 0]
-    old = int(begun[f"{PREFIX}00000002.lengths"].sum())
+    (lengths,) = (value for name, value in begun.items() if name.startswith(f"{PREFIX}00000002.") and "lengths" in name)
+    old = int(lengths.sum())
     assert (gap > 1e-4).sum() == pytest.approx(old, abs=2)  # a token of probability near 1 has hardly any
     assert (gap <= 1e-4).sum() >= len(gap) - old > 0
 
 
 def test_the_pool_continues_from_a_checkpoint_bit_for_bit():
     made, again = pooled(updates_per_rollout=2), pooled(updates_per_rollout=2)
-    assert made.carries
+    assert not made.carries  # what differs by process has names of its own
     for step in (1, 2, 3):
         prepared(made, step)
     again.load_carried({name: value.copy() for name, value in made.carried().items()})

@@ -133,7 +133,7 @@ def test_the_experts_of_the_sampler_are_those_of_its_weights():
 def test_choices_are_part_of_a_checkpoint():
     made = objective(router_replay="learner")
     batches = made.prepare(GIVEN, step=1, seed=9)
-    for one, two in zip(batches, from_arrays(to_arrays(batches)), strict=True):
+    for one, two in zip(batches, from_arrays(to_arrays({"one": batches}))["one"], strict=True):
         assert one.fields.keys() == two.fields.keys()
         for name in one.fields:
             np.testing.assert_array_equal(one.fields[name], two.fields[name])

@@ -11,7 +11,7 @@ from erniecore_ernie45_moe.architecture import MoeArchitecture, moe_fields
 
 from erniecore.api import Json
 from erniecore_ernie5.audio_tokens import AudioTokens
-from erniecore_ernie5.image_tokens import ImageTokens
+from erniecore_ernie5.image_tokens import MERGED, ImageTokens
 
 MODEL_TYPE = "ernie5"
 #: keys that name the special tokens before and behind images and audio
@@ -25,12 +25,14 @@ class Ernie5Architecture(MoeArchitecture):
     Attributes:
         markers: key of ``MARKERS`` -> the special token.
         time_pairs: rotary pairs of a head that turn with the time; the others turn with height and width, in turns.
+        read_layers: of the vision transformer through which images are read, beside convolutions; 0: neither.
     """
 
     image: ImageTokens
     audio: AudioTokens
     markers: Mapping[str, str]
     time_pairs: int
+    read_layers: int
 
     @classmethod
     def parse(cls, source: Json, where: str = "config.json") -> Ernie5Architecture:
@@ -46,7 +48,11 @@ class Ernie5Architecture(MoeArchitecture):
         time_pairs = keys.integer("rope_time_pairs", pairs // 4, minimum=0)
         if time_pairs > pairs:
             raise keys.fault("rope_time_pairs", f"more than the {pairs} rotary pairs of a head")
-        return cls(**fields, image=image, audio=audio, markers=_markers(keys), time_pairs=time_pairs)
+        read_layers = keys.integer("image_read_layers", 0, minimum=0, maximum=256)
+        if read_layers and image.patch % MERGED:
+            raise keys.fault("image_patch", f"not a multiple of {MERGED}, as image_read_layers needs it")
+        media = {"image": image, "audio": audio, "markers": _markers(keys)}
+        return cls(**fields, **media, time_pairs=time_pairs, read_layers=read_layers)
 
 
 def _image(keys: Keys) -> ImageTokens:

@@ -25,6 +25,8 @@ from numpy.typing import NDArray
 Floats: TypeAlias = NDArray[np.float32]
 Bits: TypeAlias = NDArray[np.int8]
 CHANNELS = 3
+#: parts of a side of a patch that are read by themselves (``reading.py``) and then merged, the square of it: as in the paper
+MERGED = 2
 #: what the steps of the coarse scales add up to
 COARSE = 0.75
 

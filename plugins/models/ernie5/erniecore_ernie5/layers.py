@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import paddle  # noqa: TID253
 from erniecore_ernie45.context import Context
 from erniecore_ernie45.layers import Attention, DecoderLayer, linear, normal
@@ -19,6 +20,8 @@ from paddle import Tensor, nn  # noqa: TID253
 from erniecore.api import ops
 from erniecore_ernie5.architecture import Ernie5Architecture
 from erniecore_ernie5.groups import Slots, grouped_attention
+from erniecore_ernie5.reading import ReadingPaths
+from erniecore_ernie5.sequence import DRAWN, READ
 
 if TYPE_CHECKING:
     from erniecore_ernie5.depth import DepthPass
@@ -98,18 +101,37 @@ class Embedded(nn.Layer):  # type: ignore[misc]
 
 
 class ImagePart(nn.Layer):  # type: ignore[misc]
-    """Tokens of images into hidden states, and the bits that hidden states predict."""
+    """Tokens of images into hidden states, and the bits that hidden states predict.
+
+    Attributes:
+        read: what images that are read go through; None: the same as those that are drawn.
+    """
 
     def __init__(self, arch: Ernie5Architecture) -> None:
         super().__init__()
+        self.read = ReadingPaths(arch) if arch.read_layers else None
         self.embed = linear(arch, arch.image.width, arch.hidden_size, True)
         self.scales = Embedded(arch, len(arch.image.scales) + 1)
         self.head = linear(arch, arch.hidden_size, arch.image.width, True)
 
-    def forward(self, values_BSd: Tensor, scales_BS: Tensor, there_BS: Tensor) -> Tensor:
-        """Values of tokens and their scales, counted from 0 -> [B, S, H], zeros where no token of an image is."""
-        x_BSH = self.embed(values_BSd.astype(self.embed.weight.dtype)) + self.scales(scales_BS + 1)
-        return x_BSH * there_BS.astype(x_BSH.dtype).unsqueeze(-1)
+    def forward(self, values_BSd: Tensor, scales_BS: Tensor, kinds_BS: Tensor) -> Tensor:
+        """Values of tokens, their scales, counted from 0, and kinds (``sequence.py``) -> [B, S, H], zeros where no token of an
+        image is."""
+        x_BSH = self.embed(values_BSd.astype(self.embed.weight.dtype))
+        if self.read is not None:
+            x_BSH = self._with_read(self.read, x_BSH, values_BSd, kinds_BS)
+        there_BS = (kinds_BS == DRAWN) | (kinds_BS == READ)
+        return (x_BSH + self.scales(scales_BS + 1)) * there_BS.astype(x_BSH.dtype).unsqueeze(-1)
+
+    def _with_read(self, read: ReadingPaths, x_BSH: Tensor, values_BSd: Tensor, kinds_BS: Tensor) -> Tensor:
+        """``x_BSH`` with what the paths make of the images that are read in their place; a pass has whole images."""
+        (where,) = np.nonzero(kinds_BS.numpy().ravel() == READ)
+        if not len(where):
+            return x_BSH
+        rows, grid, width = paddle.to_tensor(where), read.image.grid, read.image.width
+        images = values_BSd.reshape([-1, width]).gather(rows).reshape([-1, grid, grid, width])
+        found = read(images.astype(x_BSH.dtype)).reshape([-1, x_BSH.shape[-1]])
+        return paddle.scatter(x_BSH.reshape([-1, x_BSH.shape[-1]]), rows, found).reshape(x_BSH.shape)
 
 
 class AudioPart(nn.Layer):  # type: ignore[misc]

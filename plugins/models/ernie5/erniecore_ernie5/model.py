@@ -27,7 +27,7 @@ from erniecore_ernie5.balance import ModalBalancer
 from erniecore_ernie5.depth import Choose, DepthPass
 from erniecore_ernie5.groups import make_slots
 from erniecore_ernie5.layers import AudioPart, GroupContext, ImagePart, make_layer
-from erniecore_ernie5.sequence import DRAWN, MODALITIES, READ
+from erniecore_ernie5.sequence import MODALITIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +154,7 @@ class Ernie5ForCausalLM(Ernie45MoeForCausalLM):
 
     def embed_media(self, kinds: Tensor, media: dict[str, Tensor]) -> Tensor:
         """[B, S, H] of images and frames, zeros at text."""
-        is_image = (kinds == DRAWN) | (kinds == READ)
-        images = self.image(media["values"], media["scales"].astype("int64"), is_image)
+        images = self.image(media["values"], media["scales"].astype("int64"), kinds)
         frames: Tensor = self.audio(media["codes"].astype("int64"))
         return images + frames
 

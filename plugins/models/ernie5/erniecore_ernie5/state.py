@@ -14,6 +14,7 @@ from erniecore_ernie45_moe.state import Ernie45MoeStateAdapter
 
 from erniecore.api.model import TensorMap
 from erniecore_ernie5.architecture import Ernie5Architecture
+from erniecore_ernie5.image_tokens import CHANNELS, MERGED
 
 
 class Ernie5StateAdapter(Ernie45MoeStateAdapter):
@@ -34,6 +35,23 @@ class Ernie5StateAdapter(Ernie45MoeStateAdapter):
         yield from rules.linear("image.embed", width, hidden, True)
         yield rules.same("image.scales.embedding", (len(self.media.image.scales) + 1, hidden))
         yield from rules.linear("image.head", hidden, width, True)
+        if self.media.read_layers:
+            yield from self._reading(rules)
+
+    def _reading(self, rules: Rules) -> Iterator[TensorMap]:
+        image, hidden = self.media.image, self.media.hidden_size
+        values = (image.patch // MERGED) ** 2
+        yield rules.same("image.read.places", ((MERGED * image.grid) ** 2, hidden))
+        sizes = {"embed": values * CHANNELS, "near": 9 * CHANNELS, "far": values * (hidden // 2), "join": 2 * hidden}
+        for name, num_in in sizes.items():
+            yield from rules.linear(f"image.read.{name}", num_in, hidden // 2 if name == "near" else hidden, True)
+        yield from rules.linear("image.read.score", hidden, 1, False)
+        yield rules.same("image.read.norm.weight", (hidden,))
+        for block in (f"image.read.blocks.{number}." for number in range(self.media.read_layers)):
+            for norm in ("norm1", "norm2"):
+                yield rules.same(f"{block}{norm}.weight", (hidden,))
+            for name, num_in, num_out in (("qkv", 1, 3), ("proj", 1, 1), ("fc1", 1, 4), ("fc2", 4, 1)):
+                yield from rules.linear(f"{block}{name}", num_in * hidden, num_out * hidden, True)
 
     def _audio(self, rules: Rules) -> Iterator[TensorMap]:
         count, hidden, levels = self.media.audio.num_codes, self.media.hidden_size, self.media.audio.levels

@@ -4,44 +4,13 @@ import numpy as np
 import paddle  # noqa: TID253
 import pytest
 from erniecore_ernie5.architecture import Ernie5Architecture
-from erniecore_ernie5.audio_tokens import AudioTokens
 from erniecore_ernie5.balance import normalized_entropy, overlap
 from erniecore_ernie5.config import Ernie5Config
 from erniecore_ernie5.groups import grouped_attention, make_slots
-from erniecore_ernie5.image_tokens import ImageTokens, scale_slices
+from erniecore_ernie5.image_tokens import scale_slices
 from erniecore_ernie5.model import Ernie5ForCausalLM
-from erniecore_ernie5.sequence import FIELDS, Markers, MediaTokens, joined
-
-SCALES = (1, 2, 4)
-MEDIA = MediaTokens(ImageTokens(16, 4, SCALES), AudioTokens(), Markers(6, 7, 8, 9))
-SIZES = {
-    "model_type": "ernie5",
-    "vocab_size": 40,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "rms_norm_eps": 1e-5,
-    "rope_theta": 10000.0,
-    "initializer_range": 0.2,
-    "moe_num_experts": 4,
-    "moe_k": 2,
-    "moe_intermediate_size": 16,
-    "moe_num_shared_experts": 1,
-    "moe_layer_start_index": 1,
-    "image_size": 16,
-    "image_patch": 4,
-    "image_scales": list(SCALES),
-    "audio_sample_rate": 8000,
-    "audio_frame": 640,
-    "audio_levels": 3,
-    "audio_notes": 36,
-    "image_start_token": "<a>",
-    "image_end_token": "<b>",
-    "audio_start_token": "<c>",
-    "audio_end_token": "<d>",
-}
+from erniecore_ernie5.sequence import FIELDS, joined
+from media_tokens import MEDIA, SCALES, SIZES, image_tokens, run, text
 
 
 @pytest.fixture(scope="module")
@@ -50,23 +19,6 @@ def model():
     found = Ernie5ForCausalLM(Ernie5Architecture.parse(SIZES), Ernie5Config())
     found.eval()
     return found
-
-
-def image_tokens(seed=0, start=3.0):
-    rng = np.random.default_rng(seed)
-    values = MEDIA.image.values((rng.integers(2, size=(16, 16, 3)) * 255).astype(np.uint8))
-    return [*MEDIA.drawn(values, start), MEDIA.read(values, start)]
-
-
-def text(count, at):
-    return MEDIA.text(np.arange(10, 10 + count), at, learned=False)
-
-
-def run(model, tokens, **changed):
-    inputs = {name: paddle.to_tensor(getattr(tokens, name)[None]) for name in FIELDS if name != "bits"}
-    inputs.update({name: paddle.to_tensor(value[None]) for name, value in changed.items()})
-    with paddle.no_grad():
-        return model.features(paddle.to_tensor(tokens.ids[None]), **inputs)
 
 
 def dense(q, k, v, visible):
