@@ -51,8 +51,14 @@ class Ernie5Architecture(MoeArchitecture):
         read_layers = keys.integer("image_read_layers", 0, minimum=0, maximum=256)
         if read_layers and image.patch % MERGED:
             raise keys.fault("image_patch", f"not a multiple of {MERGED}, as image_read_layers needs it")
-        media = {"image": image, "audio": audio, "markers": _markers(keys)}
-        return cls(**fields, **media, time_pairs=time_pairs, read_layers=read_layers)
+        return cls(
+            **fields,
+            image=image,
+            audio=audio,
+            markers=_markers(keys),
+            time_pairs=time_pairs,
+            read_layers=read_layers,
+        )
 
 
 def _image(keys: Keys) -> ImageTokens:
