@@ -38,11 +38,11 @@ class Norm(nn.LayerNorm):  # type: ignore[misc]
 
 
 class Frames(NamedTuple):
-    """What all blocks share: rotary tables float32 [1, N, d/2], and runs of frames of one size (start, F, n)."""
+    """What all blocks share: rotary tables float32 [1, N, d/2], and runs of frames of one size (F, n)."""
 
     cos: Tensor
     sin: Tensor
-    runs: list[tuple[int, int, int]]
+    runs: list[tuple[int, int]]
 
 
 class PatchEmbed(nn.Layer):  # type: ignore[misc]
@@ -73,13 +73,15 @@ class VisionAttention(nn.Layer):  # type: ignore[misc]
         q_1Nhd, k_1Nhd, v_1Nhd = self.qkv(x_NC).reshape([1, x_NC.shape[0], 3, -1, self.head_dim]).unbind(axis=2)
         q_1Nhd = ops.apply_rope(q_1Nhd, frames.cos, frames.sin, halves=True)
         k_1Nhd = ops.apply_rope(k_1Nhd, frames.cos, frames.sin, halves=True)
-        seen = [self._run(q_1Nhd, k_1Nhd, v_1Nhd, *run) for run in frames.runs]
+        sizes = [count * area for count, area in frames.runs]
+        # all at once: the gradient of a slice is a tensor of all patches, for each image
+        parts = (paddle.split(x, sizes, axis=1) for x in (q_1Nhd, k_1Nhd, v_1Nhd))
+        seen = [self._run(q, k, v, *run) for q, k, v, run in zip(*parts, frames.runs, strict=True)]
         return self.proj(paddle.concat(seen).reshape(x_NC.shape))
 
-    def _run(self, q: Tensor, k: Tensor, v: Tensor, start: int, count: int, area: int) -> Tensor:
-        """One run of frames: [count * area, h, d]."""
-        stop = start + count * area
-        q_Fnhd, k_Fnhd, v_Fnhd = (x[0, start:stop].reshape([count, area, -1, self.head_dim]) for x in (q, k, v))
+    def _run(self, q: Tensor, k: Tensor, v: Tensor, count: int, area: int) -> Tensor:
+        """One run of frames: [1, count * area, h, d] -> [count * area, h, d]."""
+        q_Fnhd, k_Fnhd, v_Fnhd = (x.reshape([count, area, -1, self.head_dim]) for x in (q, k, v))
         if v_Fnhd.dtype == paddle.float32:
             y_Fnhd = ops.full_attention(q_Fnhd, k_Fnhd, v_Fnhd)
         else:  # Paddle has a kernel for halves alone; in float32 it keeps every probability
@@ -181,12 +183,12 @@ class VisionTower(nn.Layer):  # type: ignore[misc]
         return Frames(*ops.rope_tables_2d(places_1N2, self.arch.head_dim, THETA), list(_runs(grids)))
 
 
-def _runs(grids: Sequence[Grid]) -> Iterator[tuple[int, int, int]]:
+def _runs(grids: Sequence[Grid]) -> Iterator[tuple[int, int]]:
     """Neighboring frames of the same number of patches go together."""
-    start, count, area = 0, 0, 0
+    count, area = 0, 0
     for grid in grids:
         if count and grid.rows * grid.columns != area:
-            yield start, count, area
-            start, count = start + count * area, 0
+            yield count, area
+            count = 0
         area, count = grid.rows * grid.columns, count + grid.frames
-    yield start, count, area
+    yield count, area
