@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from erniecore_catalog import install_command
-from erniecore_catalog.known import home_of, known
+from erniecore_catalog.known import home_of, known, same_plugin
 from erniecore_catalog.offers import Offer, State, offers, state
 from stevedore.named import NamedExtensionManager
 
@@ -235,7 +235,8 @@ def _not_found(kind: str, name: str, plain: str) -> PluginNotFound:
     names = sorted({e.name for e in entries(kind)})
     elsewhere = [e.kind for e in all_entries() if e.name == plain and e.kind != kind]
     ours = [name for of_kind, name in known() if of_kind == kind]
-    close = plain if home_of(kind, plain) else nearest(plain, [*names, *ours], cutoff=0.7) or ""
+    close = plain if home_of(kind, plain) else same_plugin(kind, plain)
+    close = close or nearest(plain, [*names, *ours], cutoff=0.7) or ""
     home = home_of(kind, close) if close not in names else ""
     if elsewhere and not home:
         other = KINDS[elsewhere[0]]

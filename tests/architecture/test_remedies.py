@@ -17,6 +17,7 @@ from erniecore import registry
 from erniecore.cli.app import build_cli
 from erniecore.cli.usage import CLICK_ERROR
 from erniecore.config.core import CORE_SECTIONS
+from erniecore.errors import PluginNotFound
 from erniecore.kinds import KINDS, MANY, RUN_KINDS
 
 ROOT = Path(__file__).parents[2]
@@ -172,6 +173,32 @@ def test_names_of_other_toolkits_mean_settings_that_exist():
     assert not {name for name in names if f"{synonyms()[name].partition('.')[0]}.{name}" in setting_keys()}
     assert all(name == name.lower() and "-" not in name for name in names)
     assert {"lr", "bs", "per_device_train_batch_size", "gradient_accumulation_steps"} <= set(names)
+
+
+def test_names_of_other_toolkits_mean_plugins_that_exist():
+    table = tomllib.loads((ROOT / "plugins/libraries/catalog/erniecore_catalog/plugin_names.toml").read_text())
+    for kind, plugins in table.items():
+        installed = {entry.name for entry in registry.entries(kind)}
+        names = [name for listed in plugins.values() for name in listed]
+        assert len(names) == len(set(names)), "a name stands for one plugin"
+        assert set(plugins) <= installed
+        assert not set(names) & installed, "a plugin of that name is chosen"
+        assert all(re.fullmatch("[a-z0-9+-]+", name) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "meant"),
+    [
+        ("method", "pretrain", "pt"),
+        ("model", "ERNIE_4.5", "ernie45"),
+        ("device", "gpu", "cuda"),
+        ("quantizer", "int8", "wint8"),
+    ],
+)
+def test_names_of_other_toolkits_lead_to_ours(kind, name, meant):
+    with pytest.raises(PluginNotFound) as caught:
+        registry.find(kind, name)
+    assert f"did you mean {meant}?" in str(caught.value)
 
 
 def test_only_install_command_says_how_to_install_what_is_ours():

@@ -18,7 +18,7 @@ MUST = {
     "erniecore": {
         "erniecore/py.typed",
     },
-    "erniecore-catalog": {"erniecore_catalog/known.toml", "erniecore_catalog/synonyms.toml"},
+    "erniecore-catalog": {f"erniecore_catalog/{name}.toml" for name in ("known", "plugin_names", "synonyms")},
     "erniecore-conformance": {
         "erniecore_conformance/scaffold/templates/common/pyproject.toml.jinja",
         "erniecore_conformance/scaffold/templates/model/__package__/recipes/tiny.yaml.jinja",

@@ -1,11 +1,12 @@
 """Distributions by name: which one brings a plugin that is not installed (``known.toml``), and which provide paddle; and our
-settings by the names of other toolkits (``synonyms.toml``).
+settings and plugins by the names of other toolkits (``synonyms.toml``, ``plugin_names.toml``).
 
 Only used to word errors and reports; nothing is chosen by it.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
@@ -29,7 +30,7 @@ PADDLE_WHEELS = (
 )
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=3)
 def _file(name: str = "known.toml") -> Mapping[str, Mapping[str, Any]]:
     """Section -> key -> value of a table."""
     return tomllib.loads(files("erniecore_catalog").joinpath(name).read_text(encoding="utf-8"))
@@ -51,6 +52,12 @@ def synonyms() -> dict[str, str]:
     """Name elsewhere, in small letters with underscores -> our ``section.key``."""
     table = _file("synonyms.toml").items()
     return {name: f"{s}.{key}" for s, keys in table for key, names in keys.items() for name in names}
+
+
+def same_plugin(kind: str, name: str) -> str:
+    """Our plugin that other toolkits call ``name``, whatever its case and separators; empty when there is none."""
+    plain = re.sub(r"[_. ]", "-", name.lower())
+    return next((ours for ours, names in _file("plugin_names.toml").get(kind, {}).items() if plain in names), "")
 
 
 def summary_of(command: str) -> str:
