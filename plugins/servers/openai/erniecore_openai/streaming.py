@@ -90,7 +90,7 @@ class _Quiet:
         self._timer = self._loop.call_later(left, self._look)
 
     def stop(self) -> None:
-        """No more comments."""
+        """Comments end with the answer; a timer that is left would wake the loop behind it."""
         self._timer.cancel()
 
 
