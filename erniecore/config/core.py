@@ -103,6 +103,12 @@ class DataSection(Section):
         "best fit within a buffer of `packing_buffer` samples. Packed samples never attend to each other.",
     )
     packing_buffer: int = Field(500, ge=1, description="Samples that greedy packing chooses from.")
+    static_shapes: bool = Field(
+        False,
+        description="Pad every batch to `train.batch_size` sequences of `max_seq_len` tokens (in evaluation `eval.batch_size`), "
+        "for devices that compile programs for each shape. Losses stay the same; the share of positions that hold tokens is in "
+        "`data_report.json` (`fill_rate`).",
+    )
     shuffle: bool = Field(True, description="Shuffle in every epoch; the order is a pure function of (seed, epoch).")
     mix: Literal["concat", "weighted", "interleave-under", "interleave-over"] = Field(
         "concat",

@@ -19,12 +19,16 @@ class DataLoader:
 
     Args:
         pad_id: the tokenizer's padding id. media: adds what media ask for.
+
+    Attributes:
+        shape: (sequences, tokens) of every batch; None: as long as the longest sequence.
     """
 
     def __init__(
         self, dataset: Dataset, sampler: BatchSampler, *, pad_id: int, media: MediaReader | None = None
     ) -> None:
         self.dataset, self.sampler, self.pad_id, self.media = dataset, sampler, pad_id, media
+        self.shape = sampler.settings.static_shape
 
     def step(self, step: int) -> list[Batch]:
         """This rank's micro-batches of a global optimizer step, counted from 0; on every rank as many."""
@@ -39,11 +43,14 @@ class DataLoader:
         return self._collated([[self.dataset[i]] for i in indices])
 
     def _batch(self, sequences: MicroBatch) -> Batch:
-        if not sequences:
+        if not sequences and self.shape is None:
             return collate([[]], pad_id=self.pad_id, length=_EMPTY_WIDTH)
         samples = [[self.dataset[i] for i in sequence] for sequence in sequences]
         if self.sampler.settings.packing == "padding-free":
             samples = [[sample for sequence in samples for sample in sequence]]
+        if self.shape is not None:
+            size, length = self.shape
+            return collate(samples + [[] for _ in range(size - len(samples))], pad_id=self.pad_id, length=length)
         return self._collated(samples)
 
     def _collated(self, rows: list[list[Sample]]) -> Batch:

@@ -18,6 +18,7 @@ SAFE = (
     "run.deterministic",  # decides which devices are taken, and the device is a key of its own
     "data.workers",
     "data.cache",
+    "data.static_shapes",
     "data.max_drop",
     "data.too_long",  # what it makes of the rows is compared sample by sample
     "data.eval",

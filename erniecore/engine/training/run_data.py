@@ -124,7 +124,7 @@ def build_run_data(context: RunContext, tokenizer: Tokenizer, checkpoint: Checkp
         files=opening.files,
         summary=[
             *reader.summary,
-            f"packing efficiency {fill_rate:.1%}, {counted(train.sampler.steps_in_epoch(0), 'step')} per epoch",
+            f"{_shapes(train)} {fill_rate:.1%}, {counted(train.sampler.steps_in_epoch(0), 'step')} per epoch",
         ],
         warnings=reader.warnings,
     )
@@ -184,6 +184,8 @@ class _Opening:
     def _rows(self, dataset: TokenizedDataset, settings: SamplerSettings, known: Mapping[int, int]) -> DataLoader:
         check_dataset(dataset, self.vocab_size)
         patches = patches_of(dataset, self.media)
+        if patches is not None and settings.static_shapes:
+            raise ConfigError.at("data.static_shapes", "rows with images have shapes of their own; set it to false")
         if patches is not None and self.texts_only:
             message = "rows with images train on layouts that leave sequences whole: set it to 1 (or false)"
             raise ConfigError.at(self.texts_only[0], message)
@@ -196,6 +198,14 @@ class _Opening:
         self.reader.report[name] = {**corpus.statistics(), "samples": len(dataset)}
         self.reader.summary.append(f"{name}: {corpus.describe()}; {counted(len(dataset), 'sample')}{length}")
         return DataLoader(dataset, sampler, pad_id=self.pad_id)
+
+
+def _shapes(train: DataLoader) -> str:
+    """What the share of positions with tokens is a share of."""
+    if train.shape is None:
+        return "packing efficiency"
+    sequences, length = train.shape
+    return f"batches of {sequences} x {length} positions, tokens in"
 
 
 def training_sampling(
@@ -226,7 +236,8 @@ def evaluation_sampling(
 
 def _packing(data: DataSection) -> dict[str, Any]:
     bounds = {"max_seq_len": data.max_seq_len, "max_patches": data.max_patches}
-    return {"packing": data.packing, **bounds, "packing_buffer": data.packing_buffer}
+    how = {"packing": data.packing, "packing_buffer": data.packing_buffer, "static_shapes": data.static_shapes}
+    return {**how, **bounds}
 
 
 def _known_formats(out: Path) -> dict[str, str]:

@@ -62,6 +62,23 @@ def test_an_epoch_holds_every_sample_once_over_all_ranks(make_store, lengths, pa
 
 
 @settings(deadline=None)
+@given(LENGTHS, st.sampled_from(PACKINGS), st.integers(1, 3), st.sampled_from([(), (2, 1), (1, 3)]))
+def test_static_shapes_are_all_alike_and_hold_the_share_of_tokens_that_is_said(
+    make_store, lengths, packing, batch, shares
+):
+    store = make_store(lengths)
+    common = {"packing": packing, "batch_size": batch, "accumulation": 2, "size": 2, "shares": shares}
+    static, other = ([loader(store, rank=r, static_shapes=each, **common) for r in range(2)] for each in (True, False))
+    batches = [b for each in static for b in each.epoch()]
+    expected = (1, batch * 16) if packing == "padding-free" else (batch, 16)
+    assert {b.input_ids.shape for b in batches} == {expected}
+    assert {b.startend_row_indices.shape for b in batches} == {(expected[0], 1, expected[1], 1)}
+    assert lines(batches) == lines(b for each in other for b in each.epoch())
+    share = sum(b.num_tokens for b in batches) / (len(batches) * batch * 16)
+    assert static[0].sampler.fill_rate() == pytest.approx(share, rel=1e-12)
+
+
+@settings(deadline=None)
 @given(LENGTHS, st.sampled_from(PACKINGS))
 def test_how_a_step_is_dealt_does_not_change_what_is_in_it(make_store, lengths, packing):
     store = make_store(lengths)

@@ -86,6 +86,9 @@ class TokenFileSampler(BatchSampler):
 
     def fill_rate(self, epoch: int = 0) -> float:
         """See ``BatchSampler``; only the last sample of a source can be shorter."""
+        if self.settings.static_shapes:  # of an epoch, whose samples are nearly all alike
+            whole = self.dataset.num_targets / len(self.dataset)
+            return whole * self.num_sequences(epoch) / self.static_positions(epoch)
         return self.dataset.num_targets / (len(self.dataset) * self.dataset.length)
 
     def sequences(self, epoch: int, start: int, stop: int) -> list[list[int]]:

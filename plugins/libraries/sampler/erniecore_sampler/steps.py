@@ -38,6 +38,7 @@ class SamplerSettings:
         seed: of orders.
         data_rank, data_size: this rank's place among the data-parallel ranks.
         shares: micro-batches of a step on each of them, where they differ; else ``accumulation`` on each.
+        static_shapes: all micro-batches have the shape ``static_shape``.
 
     Raises:
         ValueError: a rank outside of ``data_size``, or another number of shares.
@@ -55,6 +56,7 @@ class SamplerSettings:
     data_rank: int = 0
     data_size: int = 1
     shares: tuple[int, ...] = ()
+    static_shapes: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.data_rank < self.data_size:
@@ -66,6 +68,15 @@ class SamplerSettings:
     def micro_batches(self) -> int:
         """Of a full step, on all ranks together."""
         return sum(self.shares) or self.accumulation * self.data_size
+
+    @property
+    def static_shape(self) -> tuple[int, int] | None:
+        """(sequences, tokens of each) of every micro-batch; None: they differ. Without padding between samples it is one
+        sequence."""
+        if not self.static_shapes:
+            return None
+        free = self.packing == "padding-free"
+        return (1, self.batch_size * self.max_seq_len) if free else (self.batch_size, self.max_seq_len)
 
     def rounds(self, count: int) -> list[list[int]]:
         """The micro-batches 0..count-1 of a step by rank, in the order in which ranks that are as fast as their shares are
@@ -163,6 +174,14 @@ class BatchSampler(ABC):
         for index in range(self.steps_in_epoch(epoch)):
             yield from self.step(first + index)
 
+    def static_positions(self, epoch: int = 0) -> int:
+        """Positions of all micro-batches of an epoch with static shapes on all ranks, empty ones included."""
+        s, steps = self.settings, self.steps_in_epoch(epoch)
+        left = self.num_sequences(epoch) - (steps - 1) * self.sequences_per_step
+        counts = (steps - 1, s.micro_batches), (1, math.ceil(left / s.batch_size))
+        turns = sum(number * max(map(len, s.rounds(count))) for number, count in counts)
+        return turns * s.data_size * s.batch_size * s.max_seq_len
+
     def _end(self, epoch: int) -> int:
         while len(self._ends) <= epoch:
             self._ends.append((self._ends[-1] if self._ends else 0) + self.steps_in_epoch(len(self._ends)))
@@ -233,6 +252,8 @@ class PackedBatchSampler(BatchSampler):
     def fill_rate(self, epoch: int = 0) -> float:
         """See ``BatchSampler``; 1 for sequences without padding."""
         packs = self._packs(epoch)
+        if self.settings.static_shapes:
+            return float(self.dataset.lengths[packs.members].sum(dtype=np.int64) / self.static_positions(epoch))
         if self.settings.packing == "padding-free" or not len(packs):
             return 1.0
         lengths = self.dataset.lengths[packs.members]

@@ -40,7 +40,11 @@ class Ernie3PretrainPlugin(MethodPlugin):
 
     @hookimpl
     def ernie_check_settings(self, settings: Any) -> None:
-        """Segments and both masks are of whole rows."""
+        """Segments and both masks are of whole rows, and passes over examples that the method makes of them."""
+        if settings.data.static_shapes:
+            raise ConfigError.at(
+                "data.static_shapes", "the examples of ernie3-pretrain have their own lengths; set it to false"
+            )
         parallel: ParallelConfig = settings.parallel
         for key in parallel.shards_positions():
             raise ConfigError.at(key, "the objectives of ernie3-pretrain read whole rows; set it to 1")

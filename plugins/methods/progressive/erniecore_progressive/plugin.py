@@ -27,6 +27,8 @@ class ProgressivePlugin(MethodPlugin):
     @hookimpl
     def ernie_check_settings(self, settings: Any) -> None:
         """Ranks that have whole sequences, and a length to grow to."""
+        if settings.data.static_shapes:
+            raise ConfigError.at("data.static_shapes", "windows and batches of progressive grow; set it to false")
         for axis in ("pipeline", "context"):
             if settings.parallel.degree(axis) != 1:
                 raise ConfigError.at(
