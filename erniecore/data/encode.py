@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from erniecore import codes
 from erniecore.data.dataset import ArrayDataset, DatasetBuilder, TokenizedDataset, concatenate
@@ -18,6 +18,7 @@ from erniecore.data.opening import LIMITS, RawRow, ReadLimits
 from erniecore.data.patches import BoundedEncoder
 from erniecore.data.row_statistics import MAX_ERRORS, RowStatistics
 from erniecore.data.sources import DataSource
+from erniecore.data.workers import Pool, in_processes
 from erniecore.errors import ConfigError, DataError, ErnieError, PluginBroken, RowError
 from erniecore.host import Host
 from erniecore.sections import Section
@@ -73,13 +74,15 @@ class Cached:
 
 
 Result = tuple[tuple[int, int], ArrayDataset, RowStatistics]
+#: what encodes: processes of this machine, 0: this process; or a pool of other machines
+Workers: TypeAlias = int | Pool
 
 
 def encode(
     sources: Sequence[DataSource],
     encoder: Encoder | None,
     *,
-    workers: int = 0,
+    workers: Workers = 0,
     limits: ReadLimits = LIMITS,
     max_errors: int = MAX_ERRORS,
 ) -> tuple[ArrayDataset, RowStatistics]:
@@ -100,7 +103,7 @@ def encode_in_order(
     encoder: Encoder | None,
     statistics: RowStatistics,
     *,
-    workers: int = 0,
+    workers: Workers = 0,
     limits: ReadLimits = LIMITS,
 ) -> Iterator[ArrayDataset]:
     """The samples of ``sources`` a chunk of rows at a time, in order; what becomes of rows is added to ``statistics``."""
@@ -137,11 +140,11 @@ def source_chunks(job: Job, number: int, statistics: RowStatistics, row: int = 0
     return row + len(rows)
 
 
-def run(job: Job, chunks: Iterable[Chunk], workers: int) -> Iterator[Result]:
-    """(group, samples, statistics) of every chunk, in order; the same with any number of workers."""
+def run(job: Job, chunks: Iterable[Chunk], workers: Workers) -> Iterator[Result]:
+    """(group, samples, statistics) of every chunk, in order; the same with any workers."""
+    if not isinstance(workers, int):
+        return workers(_encode_chunk, job, chunks)
     if workers:
-        from erniecore.data.workers import in_processes
-
         return in_processes(_encode_chunk, job, chunks, workers)
     return (_encode_chunk(job, chunk) for chunk in chunks)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from erniecore.api import Section
 from erniecore.api.method import Encoder
-from erniecore.api.rows import ArrayDataset, RowStatistics, Source, codes, encode
+from erniecore.api.rows import ArrayDataset, RowStatistics, Source, Workers, codes, encode
 from erniecore_data.reading import sources_of
 
 
@@ -16,7 +16,7 @@ def check(
     encoder: Encoder | None = None,
     *,
     sections: Mapping[str, Section] | None = None,
-    workers: int = 0,
+    workers: Workers = 0,
     max_errors: int = 20,
 ) -> tuple[ArrayDataset, RowStatistics]:
     """What becomes of every row of every file; with an encoder also the samples."""

@@ -41,6 +41,12 @@ Files = Annotated[
 ]
 Length = Annotated[int | None, typer.Option("--max-seq-len", min=2, help="Same as data.max_seq_len=N.")]
 Workers = Annotated[int, typer.Option("--workers", min=0, help="Processes; 0: this one.")]
+Ray = Annotated[
+    str,
+    typer.Option(
+        "--ray", metavar="ADDRESS", help="Encode on this Ray cluster, or `auto` (erniecore-ray); same result."
+    ),
+]
 
 
 @opens_models
@@ -54,15 +60,22 @@ def check(
         float, typer.Option(min=0, max=1, help="Fraction of bad rows up to which the exit code is 0.")
     ] = 0.0,
     workers: Workers = 0,
+    ray: Ray = "",
     as_json: JsonOption = False,
 ) -> int:
     """Check every row and count it; with --model also its tokens, and patches of images. Exit code 4 when rows cannot be used."""
+    from erniecore.api.rows import workers_of
     from erniecore_data.checking import check as check_files
     from erniecore_data.preview import open_preview
 
     wanted = open_preview(files or (), chosen, max_seq_len)
     dataset, statistics = check_files(
-        wanted.sources, wanted.format, wanted.encoder, sections=wanted.sections, workers=workers, max_errors=max_errors
+        wanted.sources,
+        wanted.format,
+        wanted.encoder,
+        sections=wanted.sections,
+        workers=workers_of(workers, ray),
+        max_errors=max_errors,
     )
     statistics.notes += wanted.unchecked
     report = statistics.as_dict()
@@ -130,10 +143,11 @@ def stats(
     chosen: Chosen = NOTHING,
     max_seq_len: Length = None,
     workers: Workers = 0,
+    ray: Ray = "",
     as_json: JsonOption = False,
 ) -> None:
     """Turns, roles and lengths; with --model also tokens, the fraction of loss tokens and the packing efficiency."""
-    from erniecore.api.rows import RowStatistics
+    from erniecore.api.rows import RowStatistics, workers_of
     from erniecore_data.checking import check as check_files
     from erniecore_data.preview import open_preview
     from erniecore_data.reading import records
@@ -146,7 +160,7 @@ def stats(
     report: dict[str, Any] = {**counts.as_dict(), "dropped": statistics.total("dropped")}
     if wanted.encoder:
         dataset, encoded = check_files(
-            wanted.sources, wanted.format, wanted.encoder, sections=wanted.sections, workers=workers
+            wanted.sources, wanted.format, wanted.encoder, sections=wanted.sections, workers=workers_of(workers, ray)
         )
         encoded.check(1.0, wanted.check_command)
         report["tokens"] = token_stats(dataset, wanted.max_seq_len) | {"dropped": encoded.total("dropped")}

@@ -13,7 +13,7 @@ import numpy as np
 from erniecore.api import RowError, counted
 from erniecore.api.data import Document, Record, Sample
 from erniecore.api.model import Tokenizer
-from erniecore.api.rows import DataSource, RowStatistics, codes, encode_in_order
+from erniecore.api.rows import DataSource, RowStatistics, Workers, codes, encode_in_order
 from erniecore_token_files.writing import TokenFileWriter, smallest_dtype
 
 
@@ -41,7 +41,7 @@ def build(
     encoder: WholeDocuments,
     prefix: Path,
     *,
-    workers: int = 0,
+    workers: Workers = 0,
     max_drop: float = 0.0,
 ) -> dict[str, Any]:
     """Write ``PREFIX.bin`` and ``PREFIX.idx``; returns row statistics, documents, tokens, dtype.

@@ -10,6 +10,13 @@ import typer
 from erniecore.api import EnvironmentFault
 from erniecore.api.command import JsonOption, load_settings, opens_models, show, show_json
 
+Ray = Annotated[
+    str,
+    typer.Option(
+        "--ray", metavar="ADDRESS", help="Encode on this Ray cluster, or `auto` (erniecore-ray); same result."
+    ),
+]
+
 
 @opens_models
 def build(
@@ -31,12 +38,13 @@ def build(
         float, typer.Option(min=0, max=1, help="Fraction of bad rows up to which files are written.")
     ] = 0.0,
     workers: Annotated[int, typer.Option("--workers", min=0, help="Processes; 0: this one.")] = 0,
+    ray: Ray = "",
     as_json: JsonOption = False,
 ) -> None:
     """Tokenize documents once, into indexed token files that every run maps into memory. Method `pt` trains on them."""
     from erniecore_text.opening import open_tokenizer
 
-    from erniecore.api.rows import Source, resolve
+    from erniecore.api.rows import Source, resolve, workers_of
     from erniecore_token_files.building import WholeDocuments, describe
     from erniecore_token_files.building import build as build_files
 
@@ -47,7 +55,7 @@ def build(
     sources = resolve([Source(path=str(file)) for file in files], default, sections)
     encoder = WholeDocuments(found, append_eod=append_eod)
     try:
-        report = build_files(sources, encoder, out, workers=workers, max_drop=max_drop)
+        report = build_files(sources, encoder, out, workers=workers_of(workers, ray), max_drop=max_drop)
     except OSError as error:
         raise EnvironmentFault(
             f"the token files cannot be written: {error.strerror}",

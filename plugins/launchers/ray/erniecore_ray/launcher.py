@@ -4,7 +4,6 @@ share; each actor starts its rank as a child process. An actor that Ray loses, a
 
 from __future__ import annotations
 
-import logging
 import os
 import queue
 import signal
@@ -14,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Any
 
-from erniecore.api import EnvironmentFault, install_command
+from erniecore.api import EnvironmentFault
 from erniecore.api.launcher import (
     GRACE,
     Cluster,
@@ -27,6 +26,7 @@ from erniecore.api.launcher import (
     sent_along,
 )
 from erniecore_ray.actor import RankActor
+from erniecore_ray.cluster import join
 
 if TYPE_CHECKING:
     from erniecore_ray.config import RayConfig
@@ -46,24 +46,7 @@ class RayLauncher(Launcher):
 
     def open(self, note: Callable[[str], None]) -> None:
         """Join the cluster. Raises ``EnvironmentFault`` where there is none, and without Ray."""
-        try:
-            import ray
-        except ImportError as error:
-            raise EnvironmentFault(
-                "the launcher ray needs the package ray",
-                found=str(error),
-                next=install_command("ray", of="erniecore-ray"),
-            ) from error
-        kept = signal.getsignal(signal.SIGTERM)
-        try:
-            ray.init(address=self.config.address, log_to_driver=False, logging_level=logging.ERROR)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            raise EnvironmentFault(
-                "no Ray cluster", where=f"launcher.address={self.config.address}", found=str(error).splitlines()[0],
-                fix="`ray start --head` on the first node and `ray start --address …` on the others", code="ERN-E022",
-            ) from error  # fmt: skip
-        finally:
-            signal.signal(signal.SIGTERM, kept)  # Ray's own handler would end this process, and the run unsaved
+        ray = join(self.config.address, f"launcher.address={self.config.address}", "the launcher ray")
         alive = [node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]]
         note(f"Ray {ray.__version__} on {len(alive)} node(s): {', '.join(alive)}")
 

@@ -225,3 +225,78 @@ def test_a_cluster_without_room_is_named(home):
     assert process.returncode == Exit.ENVIRONMENT
     assert "no room" in err
     assert "launcher.cpus" in err
+
+
+def documents(home):
+    """Rows of conversations and of text, some of which are damaged, and more chunks than go through the cluster at a time."""
+    path = home.home / "documents.jsonl"
+    if not path.exists():
+        rows = [json.dumps({"text": f"document {i} of the corpus, {i % 7} times {i % 11}"}) for i in range(3000)]
+        rows[1500] = '{"text": '
+        path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def data_command(home, *arguments, code=0):
+    command = [sys.executable, "-m", "erniecore", "data", *map(str, arguments)]
+    done = subprocess.run(command, env=home.ray.environ, cwd=home.home, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def test_rows_are_checked_and_built_on_the_cluster_as_in_one_process(home):
+    model, rows = home.talker / "model", home.talker / "rows.jsonl"
+    for command in (
+        ("check", rows, "--model", model, "--method", "sft", "--json"),
+        ("stats", rows, "--model", model, "--method", "sft", "--json"),
+    ):
+        expected = data_command(home, *command)
+        assert data_command(home, *command, "--ray", "auto").stdout == expected.stdout
+    expected = data_command(home, "check", documents(home), "--json", code=Exit.DATA)
+    found = data_command(home, "check", documents(home), "--json", "--ray", "auto", code=Exit.DATA)
+    assert json.loads(found.stdout) == json.loads(expected.stdout)
+    assert json.loads(found.stdout)["dropped"] == 1
+    common = ("--tokenizer", model, "--max-drop", "0.1")
+    data_command(home, "build", documents(home), *common, "--out", "alone")
+    data_command(home, "build", documents(home), *common, "--out", "cluster", "--ray", "auto")
+    for ending in (".bin", ".idx"):
+        assert (home.home / f"cluster{ending}").read_bytes() == (home.home / f"alone{ending}").read_bytes()
+
+
+#: 40 numbers, seven at a time, each after a moment; then a number that fails
+SLOWLY = """
+import sys, time
+from erniecore_ray.rows import RayPool
+
+def work(shared, item):
+    time.sleep(0.2)
+    return shared / item
+
+found = RayPool("auto", at_a_time=7)(work, 840.0, range(1, 41))
+for place, value in enumerate(found):
+    assert value == 840.0 / (place + 1)
+    print(place, flush=True, file=sys.__stdout__)
+try:
+    print(list(RayPool("auto")(work, 1.0, [1, 0])))
+except ZeroDivisionError as error:
+    print("raised", error)
+"""
+
+
+def test_work_comes_back_in_order_also_when_a_node_is_lost(ray):
+    ray.add()
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOWLY], env=ray.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "0\n"
+    ray.kill(-1)
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert out.split("\n")[:-1] == [*map(str, range(1, 40)), "raised division by zero"]
+
+
+def test_a_cluster_that_is_not_there_and_two_places_to_encode_are_refused(home):
+    found = data_command(home, "check", documents(home), "--ray", "127.0.0.1:1", code=Exit.ENVIRONMENT)
+    assert "no Ray cluster" in found.stderr
+    found = data_command(home, "check", documents(home), "--ray", "auto", "--workers", "1", code=Exit.USAGE)
+    assert "--workers and --ray" in found.stderr
