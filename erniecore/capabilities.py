@@ -63,12 +63,6 @@ class ParallelCapability(Capability):
     EMPTY = "empty", "takes a model whose parameters are empty, and drops or cuts them (`layers.keep_part`)", True
 
 
-class CallbackCapability(Capability):
-    """Capabilities of callbacks: what they do beyond watching."""
-
-    COMPUTES = "computes", "`ernie_evaluate` lets the model compute, on every rank other texts", True
-
-
 class ExporterCapability(Capability):
     """Capabilities of exporter plugins."""
 

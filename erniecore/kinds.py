@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from erniecore.capabilities import (
     AdapterCapability,
-    CallbackCapability,
     Capability,
     ExporterCapability,
     MethodCapability,
@@ -237,7 +236,6 @@ KINDS: dict[str, Kind] = {
             "watches a run: metrics, loggers, profilers",
             section="callbacks",
             help="Watches the run.",
-            capabilities=CallbackCapability,
             default="report",
             many=True,
         ),

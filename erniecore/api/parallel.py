@@ -9,13 +9,14 @@ from erniecore.types.process_group import ParameterState, ProcessGroup, ShardSpe
 from erniecore.types.run import Cluster, ParallelPlan, StepOutput
 from erniecore.types.samples import Batch
 from erniecore.types.shape import DecoderShape, LayerShape
-from erniecore.types.sharding import ShardedIds, ShardedMask, ShardedParameter
+from erniecore.types.sharding import ShardedIds, ShardedMask, ShardedParameter, ShardedVocabulary
 
 __all__ = [
     "ParameterState",
     "ShardedIds",
     "ShardedMask",
     "ShardedParameter",
+    "ShardedVocabulary",
     "ParallelCapability",
     "ParallelConfig",
     "ParallelPlugin",

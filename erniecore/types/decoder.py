@@ -6,6 +6,8 @@ Letters: I inputs, O outputs, E experts, H hidden, V vocabulary, r rank.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
@@ -116,4 +118,18 @@ class CompactEmbedding(Protocol):
 
     def hold_embedding(self) -> None:
         """Do so where no value changes, for a model that no one trains."""
+        ...
+
+
+@runtime_checkable
+class DecodesWithRanks(Protocol):
+    """A ``CausalLM`` of which a rank has a part, so that passes of a generation need other ranks. A strategy makes it."""
+
+    def decoding(self) -> AbstractContextManager[None]:
+        """Around a generation: all ranks enter it equally often, and each makes as many passes within as its own texts need.
+        At its end a rank makes passes for nothing until the others have theirs. Nested: the outermost counts."""
+        ...
+
+    def cached_layers(self, count: int) -> Sequence[int]:
+        """Those of the first ``count`` layers that are here: the ones that have keys and values of past positions."""
         ...

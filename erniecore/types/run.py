@@ -45,7 +45,6 @@ class Objective(ABC):
         loss_chunk: positions per chunk of head and loss; the engine sets ``train.loss_chunk``.
         reward_functions: those of the run; the engine sets them for methods with the capability ``"rewards"``, which
             need at least one.
-        generates: whether ``prepare`` lets the model write texts, of other lengths on every rank.
         batches_of: this rank's batches of any step of training, 1-based, also of one that is to come. The engine sets it.
         all_gather_object: a JSON value of this rank -> those of all ranks; every rank calls it equally often. The engine sets it.
         counts: whether what this rank finds in a batch is found and enters sums over ranks: of ranks with the same rows one
@@ -56,7 +55,6 @@ class Objective(ABC):
     repeats: int = 1
     loss_chunk: int = 1024
     reward_functions: Sequence[RewardFunction] = ()
-    generates: bool = False
     batches_of: Callable[[int], Sequence[Batch]] = staticmethod(lambda step: [])
     all_gather_object: Callable[[Any], list[Any]] = staticmethod(lambda value: [value])
     counts: bool = True

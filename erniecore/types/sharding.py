@@ -4,7 +4,7 @@ binds it in ``ops.sharded_parameters``, ``ops.sharded_masks`` and ``ops.sharded_
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     import paddle
@@ -19,6 +19,15 @@ class ShardedParameter(Protocol):
         self, hidden: Tensor, weight: Tensor, labels: Tensor, *, transposed: bool, bias: Tensor | None, chunk: int
     ) -> Tensor:
         """As ``ops.linear_cross_entropy`` over the full weight; the same on every rank."""
+        ...
+
+
+@runtime_checkable
+class ShardedVocabulary(Protocol):
+    """Of a head's weight, where whole logits are wanted and this rank has some of the vocabulary, or no head at all."""
+
+    def logits(self, hidden: Tensor, weight: Tensor, *, transposed: bool, bias: Tensor | None) -> Tensor:
+        """hidden [n, H] -> [n, V] over the whole vocabulary, the same on every rank that has a part of it."""
         ...
 
 

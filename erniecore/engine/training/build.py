@@ -16,7 +16,7 @@ import paddle
 from erniecore_system.contents import digests
 
 import erniecore
-from erniecore.capabilities import AdapterCapability, CallbackCapability, ParallelCapability, QuantizerCapability
+from erniecore.capabilities import AdapterCapability, ParallelCapability, QuantizerCapability
 from erniecore.config.packed_base import quantizer_of
 from erniecore.engine import seed
 from erniecore.engine.fingerprint import KEY as FINGERPRINT
@@ -227,8 +227,6 @@ def build_objective(context: RunContext, policy: Any, tokenizer: Tokenizer, rank
         from erniecore.engine.training.rewards import reward_functions_of
 
         objective.reward_functions = reward_functions_of(context.host, rewards, settings.rewards)
-    if any(CallbackCapability.COMPUTES in plugin.capabilities for plugin in context.plugins.get("callback", ())):
-        objective.generates = True
     objective.all_gather_object, objective.counts = ranks.all_gather_object, ranks.counts
     if ranks.size > 1 and objective.carries:
         # what is carried from step to step differs by rank, and a checkpoint would hold rank 0's alone

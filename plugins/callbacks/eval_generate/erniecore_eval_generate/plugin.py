@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from erniecore.api import ConfigError, Plugin, hookimpl
-from erniecore.api.callback import CallbackCapability, Evaluation, RunView
+from erniecore.api.callback import Evaluation, RunView
 from erniecore_eval_generate.config import PREFIX, Config
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ class EvalGenerate(Plugin):
     name = "eval-generate"
     summary = "evaluates a run by what its model writes: exact answers and any reward function"
     Config = Config
-    capabilities = frozenset({CallbackCapability.COMPUTES})
     conformance_config: ClassVar[Mapping[str, Any]] = {"data": str(Path(__file__).with_name("two_rows.jsonl"))}
 
     @hookimpl

@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from erniecore.api import ConfigError, EnvironmentFault, Plugin, hookimpl, install_command
-from erniecore.api.callback import CallbackCapability, Evaluation, RunView
+from erniecore.api.callback import Evaluation, RunView
 from erniecore_lm_eval.config import PREFIX, Config
+
+#: axes along which a rank has a part of the model, or needs others for a pass
+_SHARED = ("tensor", "context", "pipeline", "expert")
 
 
 class LmEvalCallback(Plugin):
@@ -21,7 +24,6 @@ class LmEvalCallback(Plugin):
     name = "lm-eval"
     summary = "tasks of lm-evaluation-harness on the model while it trains"
     Config = Config
-    capabilities = frozenset({CallbackCapability.COMPUTES})
     conformance_config: ClassVar[Mapping[str, Any]] = {"tasks": ["a-task"]}
 
     @hookimpl
@@ -39,16 +41,12 @@ class LmEvalCallback(Plugin):
         if config.every not in (0, every) and settings.eval.best.startswith(PREFIX):
             message = f"{settings.eval.best} is not in every evaluation: leave {where}.every out"
             raise ConfigError.at("eval.best", message)
-        if config.include_path and not Path(config.include_path).is_dir():
-            raise ConfigError.at(f"{where}.include_path", f"there is no directory {config.include_path}")
-
-    @hookimpl
-    def ernie_run_start(self, run: RunView) -> None:
-        """Ranks that share a model would have to decode the same rows at the same time, which the engine does not promise."""
-        shared = {axis: run.parallel_plan.degrees.get(axis, 1) for axis in ("tensor", "context")}
-        for axis in (axis for axis, degree in shared.items() if degree > 1):
+        # ranks that share a model would have to decode the same rows at the same time, which the engine does not promise
+        for axis in (axis for axis in _SHARED if settings.parallel.degree(axis) > 1):
             message = "tasks are evaluated on ranks with whole models: set it to 1, or leave the callback lm-eval out"
             raise ConfigError.at(f"parallel.{axis}", message)
+        if config.include_path and not Path(config.include_path).is_dir():
+            raise ConfigError.at(f"{where}.include_path", f"there is no directory {config.include_path}")
 
     @hookimpl
     def ernie_evaluate(self, run: RunView, step: int) -> Evaluation | None:

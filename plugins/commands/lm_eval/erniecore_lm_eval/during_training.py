@@ -10,7 +10,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from erniecore_generation.generate import evaluating
+from erniecore_generation.generate import generating
 from erniecore_generation.kept_samples import KeptSample, keep_samples
 
 from erniecore.api.callback import Evaluation, RunView
@@ -52,7 +52,7 @@ def evaluate(run: RunView, config: Config, step: int) -> Evaluation:
         share=_share(run),
     )
     # the harness prints, which would break the lines of the run
-    with redirect_stdout(StringIO()), redirect_stderr(StringIO()), evaluating(run.model):
+    with redirect_stdout(StringIO()), redirect_stderr(StringIO()), generating(run.model):
         found = harness.evaluate_tasks(model, harness.load_tasks(wanted), wanted)
     metrics, lower = metrics_of(found)
     rows = sum(len(samples) for samples in found["samples"].values())

@@ -292,7 +292,7 @@ def test_work_comes_back_in_order_also_when_a_node_is_lost(ray):
     ray.kill(-1)
     out, err = process.communicate()
     assert process.returncode == 0, err
-    assert out.split("\n")[:-1] == [*map(str, range(1, 40)), "raised division by zero"]
+    assert out.split("\n")[:-1] == [*map(str, range(1, 40)), "raised float division by zero"]
 
 
 def test_a_cluster_that_is_not_there_and_two_places_to_encode_are_refused(home):

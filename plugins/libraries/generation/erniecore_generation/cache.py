@@ -28,19 +28,23 @@ class StaticCache:
     dtype, or what the codec makes of it.
 
     Args:
-        layers: number of layers that will call :meth:`update`.
+        layers: number of layers that will call :meth:`update`, or the numbers of those that do.
         capacity: the most positions that a row can hold.
         codec: how keys and values are stored; None: as they are.
     """
 
-    def __init__(self, layers: int, capacity: int, codec: CacheCodec | None = None) -> None:
+    def __init__(self, layers: int | Sequence[int], capacity: int, codec: CacheCodec | None = None) -> None:
         self.capacity = capacity
+        self._layers = tuple(range(layers) if isinstance(layers, int) else layers)
+        #: number of a layer -> its place below
+        self._places = {layer: place for place, layer in enumerate(self._layers)}
+        count = len(self._layers)
         #: positions that every layer has stored
         self.length = 0
         self._codec = codec
-        self._stored = [0] * layers
-        self._keys: list[_Buffers | None] = [None] * layers
-        self._values: list[_Buffers | None] = [None] * layers
+        self._stored = [0] * count
+        self._keys: list[_Buffers | None] = [None] * count
+        self._values: list[_Buffers | None] = [None] * count
 
     @property
     def num_bytes(self) -> int:
@@ -56,11 +60,12 @@ class StaticCache:
         Raises:
             UsageError: the positions do not fit, or the batch is not the one that the cache was made for.
         """
-        start = self._stored[layer]
-        end = self._end(layer, key.shape[1])
-        keys = self._write(self._keys, layer, self._encoded(layer, "keys", key), start, end)
-        values = self._write(self._values, layer, self._encoded(layer, "values", value), start, end)
-        self._stored[layer] = end
+        place = self._places[layer]
+        start = self._stored[place]
+        end = self._end(place, key.shape[1])
+        keys = self._write(self._keys, place, self._encoded(layer, "keys", key), start, end)
+        values = self._write(self._values, place, self._encoded(layer, "values", value), start, end)
+        self._stored[place] = end
         self.length = min(self._stored)
         return self._decoded(layer, "keys", keys, end, key), self._decoded(layer, "values", values, end, value)
 
@@ -180,7 +185,7 @@ class StaticCache:
         """A new cache of chosen positions: of each (cache, rows [b], columns [b, K]) row i of the part becomes a row with
         the positions (rows[i], columns[i]) of that cache. K is the same in all parts."""
         first, rows = parts[0][0], sum(len(rows) for _, rows, _ in parts)
-        found = cls(len(first._stored), capacity, first._codec)
+        found = cls(first._layers, capacity, first._codec)
         length = parts[0][2].shape[1]
         for name in ("_keys", "_values"):
             for layer in range(len(first._stored)):

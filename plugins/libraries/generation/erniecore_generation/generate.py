@@ -7,7 +7,7 @@ Ids only: text, templates, stop strings and streaming of text are ``respond.py``
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import paddle  # noqa: TID253
 from numpy.typing import NDArray
 
 from erniecore.api import CheckpointError, shorten
+from erniecore.api.decoding import DecodesWithRanks
 from erniecore.api.model_files import codec_of
 from erniecore_generation.cache import StaticCache
 from erniecore_generation.passes import Passes
@@ -42,6 +43,20 @@ def evaluating(model: paddle.nn.Layer) -> Iterator[None]:
     finally:
         for layer, mode in zip(layers, modes, strict=True):
             layer.training = mode
+
+
+@contextmanager
+def generating(model: paddle.nn.Layer) -> Iterator[None]:
+    """:func:`evaluating` around a generation; on a model of which other ranks have parts, these take part in its passes. All of
+    them come here equally often, also those that have nothing to generate."""
+    with evaluating(model), model.decoding() if isinstance(model, DecodesWithRanks) else nullcontext():
+        yield
+
+
+def cached_layers(model: Any) -> list[int]:
+    """The decoder layers of ``model`` that are in this process, by their number in the whole model."""
+    layers = int(model.architecture["num_hidden_layers"])
+    return list(model.cached_layers(layers) if isinstance(model, DecodesWithRanks) else range(layers))
 
 
 class Decoder:
@@ -94,8 +109,7 @@ class Decoder:
         self._passes = Passes(model)
         self._cache: StaticCache | None = None
         if use_cache:
-            layers = int(model.architecture["num_hidden_layers"])
-            self._cache = StaticCache(layers, length + max_new_tokens, codec_of(model))
+            self._cache = StaticCache(cached_layers(model), length + max_new_tokens, codec_of(model))
         self._history: History | None = None
         if sampling.penalized:
             prompts = [ids[real == 1].tolist() for ids, real in zip(input_ids, mask, strict=True)]
@@ -227,7 +241,7 @@ def generate(
     pad = int(model.architecture.get("pad_token_id") or 0) if pad_id is None else pad_id
     stops = ending | frozenset(stop_token_ids)
     new: list[Ints] = []
-    with evaluating(model):
+    with generating(model):
         chosen, size = Sampling(**sampling), max_new_tokens
         decoder = Decoder(
             model, ids, mask, sampling=chosen, max_new_tokens=size, stop_ids=stops, pad_id=pad, use_cache=use_cache

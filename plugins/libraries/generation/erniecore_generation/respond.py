@@ -16,7 +16,7 @@ from erniecore.api.data import Message, ToolCall
 from erniecore.api.model import Tokenizer
 from erniecore_generation.batching import Pool
 from erniecore_generation.completions import TextStream, parse_completion, prompt_ids
-from erniecore_generation.generate import evaluating, stop_token_ids
+from erniecore_generation.generate import generating, stop_token_ids
 from erniecore_generation.media import PromptMedia, check_media, media_of
 from erniecore_generation.sampling import Sampling, SamplingOptions
 from erniecore_generation.speculate import make_drafter
@@ -222,7 +222,7 @@ class Responder:
             media=[prompt.media for prompt in prompts],
         )
         show = on_text or (lambda row, chunk: None)
-        with evaluating(self.model):
+        with generating(self.model):
             for chosen in pool.run():
                 for index, token in zip(chosen.rows.tolist(), chosen.tokens.tolist(), strict=True):
                     row = rows[index]

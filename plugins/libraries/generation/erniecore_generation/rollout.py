@@ -16,7 +16,7 @@ from erniecore.api.model import Tokenizer
 from erniecore.api.reward import Completion
 from erniecore_generation.batching import Chosen, Pool
 from erniecore_generation.completions import parse_completion, texts_of
-from erniecore_generation.generate import evaluating, stop_token_ids
+from erniecore_generation.generate import generating, stop_token_ids
 from erniecore_generation.media import PromptMedia
 from erniecore_generation.sampling import Sampling, scale_temperature
 
@@ -86,7 +86,7 @@ def roll_out(
     )
     R, temperature = len(prompts) * copies, 1.0 if sampling.greedy else sampling.temperature
     log_probs, entropies = np.zeros((2, R, int(np.max(max_new_tokens, initial=0))))
-    with evaluating(model):
+    with generating(model):
         for chosen in _chosen(pool, until, ended):
             at = chosen.rows, pool.counts[chosen.rows] - 1
             log_probs[at], entropies[at] = measured(chosen.logits, chosen.tokens, temperature)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from erniecore.api import UsageError, ops
 from erniecore.api.model_files import codec_of
 from erniecore_generation.cache import StaticCache
+from erniecore_generation.generate import cached_layers
 from erniecore_generation.media import PromptMedia, prompt_inputs
 from erniecore_generation.passes import Passes, Wanted
 from erniecore_generation.sampling import Constraint, History, Ints, Sampling, choose
@@ -162,14 +163,16 @@ class Stepper:
         self.drafter: Drafter = NoDraft() if drafter is None else drafter
         self.passes = Passes(model)
         self.vocabulary = int(model.architecture["vocab_size"])
-        self.layers = int(model.architecture["num_hidden_layers"]) + self.drafter.layers
+        own = int(model.architecture["num_hidden_layers"])
+        self.layers = own + self.drafter.layers
+        self._cached = [*cached_layers(model), *range(own, self.layers)]
 
     def group(self, rows: Sequence[Row], capacity: int, *, batch: int = 0) -> Group:
         """Rows before the prefill of their prompts, with an empty cache; ``batch``: its rows, where rows share a prompt."""
         for row in rows:
             if row.sampling.penalized and row.history is None:
                 row.history = History([row.ids], self.vocabulary)
-        cache = StaticCache(self.layers, capacity, codec_of(self.model))
+        cache = StaticCache(self._cached, capacity, codec_of(self.model))
         return Group(list(rows), np.zeros((batch or len(rows), 0), np.int64), cache)
 
     def forward(

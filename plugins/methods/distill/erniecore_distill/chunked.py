@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import paddle  # noqa: TID253
 import paddle.nn.functional as F  # noqa: TID253
 
+from erniecore.api import ops
 from erniecore.api.layers import recompute
+from erniecore.api.parallel import ShardedVocabulary
 from erniecore_distill.divergences import DIVERGENCES
 
 if TYPE_CHECKING:
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
 
 
 class Head(NamedTuple):
-    """The output matrix [H, V], or [V, H] when ``transposed``, and its bias; see ``CausalLM.head``."""
+    """The output matrix [H, V], or [V, H] when ``transposed``, and its bias; see ``CausalLM.head``. On a rank that has a part of
+    it, logits are those of all parts."""
 
     weight: Tensor
     transposed: bool
@@ -29,8 +32,12 @@ class Head(NamedTuple):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[c, H] -> [c, V], float32 (float64 of float64)."""
-        logits = paddle.matmul(hidden, self.weight, transpose_y=self.transposed)
-        logits = logits if self.bias is None else logits + self.bias
+        sharded: Any = ops.sharded_parameters.of(self.weight)
+        if isinstance(sharded, ShardedVocabulary):
+            logits = sharded.logits(hidden, self.weight, transposed=self.transposed, bias=self.bias)
+        else:
+            logits = paddle.matmul(hidden, self.weight, transpose_y=self.transposed)
+            logits = logits if self.bias is None else logits + self.bias
         return logits if logits.dtype == paddle.float64 else logits.astype("float32")
 
 
@@ -127,7 +134,8 @@ def compared(
         divergence, best = teaching.compare(rows, logits, comparison)
         return nll, divergence.sum(), (logits.argmax(axis=-1) == best).astype("float32").sum()
 
-    zero = hidden[:0].sum()
+    # of the head, too: where ranks have shards of it, all of them have a gradient to add
+    zero = hidden[:0].sum() + head.weight[:0].sum()
     sums = (zero, zero, paddle.zeros([]))
     for rows in chunks(hidden.shape[0], chunk):
         parts = recompute(piece, hidden[rows], labels[rows], rows)

@@ -45,14 +45,14 @@ class DistillObjective(NextTokenObjective):
         ``teacher/agreement``, the share of tokens that both find most likely."""
         (where,) = np.nonzero(batch.labels.reshape(-1) != IGNORE)
         learned = float(len(where))
-        rows = hidden.reshape([-1, hidden.shape[-1]])
+        rows, head = hidden.reshape([-1, hidden.shape[-1]]), Head(*self.policy.head())
         if not learned:
-            return rows[:0].sum(), {}
+            return rows[:0].sum() + head.weight[:0].sum(), {}
         labels = paddle.to_tensor(batch.labels.reshape(-1)[where])
         teaching = self.teacher.teaching(batch, self.loss_chunk)
         nll, divergence, agreed = compared(
             rows.gather(paddle.to_tensor(where)),
-            Head(*self.policy.head()),
+            head,
             labels,
             teaching,
             self.comparison,

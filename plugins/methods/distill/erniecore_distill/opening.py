@@ -128,8 +128,7 @@ def tokenizer_digest(tokenizer: Tokenizer) -> str:
 
 def vocabulary(model: Any) -> int:
     """How many logits a ``CausalLM`` has."""
-    weight, transposed, _ = model.head()
-    return int(weight.shape[0 if transposed else 1])
+    return int(model.architecture["vocab_size"])
 
 
 def dtype_of(model: Any) -> str:

@@ -38,6 +38,17 @@ if TYPE_CHECKING:
 #: begins the names of arrays in a checkpoint
 PREFIX = "learned."
 ARRAYS = ("input_ids", "labels", "position_ids", "startend_row_indices")
+#: fields of a sample, see above, and their dtypes
+FIELDS: Mapping[str, Any] = {
+    "sample": np.int8,
+    "completion": np.int32,
+    "learn": np.int8,
+    "side": np.int8,
+    "advantage": np.float64,
+    "sampled": np.float64,
+}
+#: width of a batch that is all padding
+_EMPTY_WIDTH = 8
 #: up to this number of tokens, a longer sample is hardly more work
 SHORT = 512
 
@@ -85,17 +96,18 @@ def _sample(prompt: Ints, completions: Sequence[TrainedCompletion], origin: Orig
     K, sizes = len(prompt) - 1, [len(completion) for completion in completions]
     n, ends = K + sum(sizes), K + np.cumsum(sizes)
 
-    def spread(values: Sequence[float], dtype: Any) -> NDArray[Any]:
-        return np.concatenate([np.zeros(K), np.repeat(np.asarray(values, np.float64), sizes)]).astype(dtype)
+    def spread(values: Sequence[float]) -> NDArray[Any]:
+        return np.concatenate([np.zeros(K), np.repeat(np.asarray(values, np.float64), sizes)])
 
     fields: dict[str, NDArray[Any]] = {
-        "sample": (np.arange(n) == 0).astype(np.int8),
-        "completion": spread(range(1, len(completions) + 1), np.int32),
-        "learn": spread([completion.learn for completion in completions], np.int8),
-        "side": spread([completion.side for completion in completions], np.int8),
-        "advantage": spread([completion.advantage for completion in completions], np.float64),
+        "sample": np.arange(n) == 0,
+        "completion": spread(range(1, len(completions) + 1)),
+        "learn": spread([completion.learn for completion in completions]),
+        "side": spread([completion.side for completion in completions]),
+        "advantage": spread([completion.advantage for completion in completions]),
         "sampled": np.concatenate([np.zeros(K), *(completion.sampled for completion in completions)]),
     }
+    fields = {name: values.astype(FIELDS[name]) for name, values in fields.items()}
     return Sample(
         input_ids=np.concatenate([prompt[:-1], *(completion.inputs for completion in completions)]),
         labels=np.concatenate([np.full(K, IGNORE), *(completion.labels for completion in completions)]).astype(
@@ -131,6 +143,13 @@ def micro_batches(
     rows = [[[sample] for sample in part] for part in found]
     made = [collate(part, pad_id=pad_id) for part in rows]
     return made if media is None else [media.complete(batch, part) for batch, part in zip(made, rows, strict=True)]
+
+
+def padding(pad_id: int) -> Batch:
+    """A micro-batch without a sample, for a rank that has less to learn from than others; no token counts."""
+    batch = collate([[]], pad_id=pad_id, length=_EMPTY_WIDTH)
+    fields = {name: np.zeros(batch.input_ids.shape, dtype) for name, dtype in FIELDS.items()}
+    return replace(batch, fields=fields)
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,14 @@ Letters: T = batch * sequence positions, n loss tokens, a completions, P prompts
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import paddle  # noqa: TID253
+from erniecore_generation.generate import generating
 from erniecore_generation.rollout import Rollout
 from erniecore_generation.sampling import Sampling
 from erniecore_preference.scoring import auxiliary_loss, inputs_of
@@ -56,7 +57,6 @@ class GrpoObjective(Objective):
 
     #: the loss is no likelihood: it has no perplexity
     is_nll = False
-    generates = True
 
     def __init__(self, config: Any, policy: Any, reference: Any, tokenizer: Tokenizer) -> None:
         self.config, self.policy, self.reference, self.tokenizer = config, policy, reference, tokenizer
@@ -152,21 +152,26 @@ class GrpoObjective(Objective):
                 scored, begun = self._pooled(prompts, sampling)
                 further.update(begun)
         same = zero_variance(scored.rewards)
-        self._measured = {
-            **measured(scored, c.solved_at),
-            "zero_variance": (float(same.sum()), float(len(same))),
-            **further,
-        }
+        further["zero_variance"] = float(same.sum()), float(len(same))
+        self._measured = {**measured(scored, c.solved_at), **further}
         template: Any = self.tokenizer.chat_template
         reader = template if isinstance(template, MediaReader) else None
-        units = self._units(prompts, scored)
-        made = laid.micro_batches(units, c.learn_batch_size, self.tokenizer.pad_id, reader)
+        size, pad_id = c.learn_batch_size, self.tokenizer.pad_id
+        made = laid.micro_batches(self._units(prompts, scored), size, pad_id, reader)
+        # each pass of a model may need all ranks, so that all have equally many
+        most = max(self.all_gather_object(len(made)))
+        if not most:
+            made = laid.micro_batches([self._unlearned(prompts[0], scored)] if prompts else [], size, pad_id, reader)
+        made += [laid.padding(pad_id) for _ in range(max(most, 1) - len(made))]
         return [self._with_log_probs(batch) for batch in made]
 
-    def _sampler(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def _sampler(self) -> Iterator[None]:
         """Within, the policy has the weights that sample in this step."""
         c = self.config
-        return inexact_weights(self.policy, mantissa=c.rollout_mantissa, noise=c.rollout_noise, seed=self._seed)
+        options = {"mantissa": c.rollout_mantissa, "noise": c.rollout_noise, "seed": self._seed}
+        with generating(self.policy), inexact_weights(self.policy, **options):
+            yield
 
     def _pooled(self, prompts: Sequence[Prompt], sampling: Sampling) -> tuple[ScoredRollouts, Metrics]:
         """This step's rollouts out of the pool; metric ``begun_earlier``: share of their tokens that earlier steps sampled."""
@@ -204,18 +209,18 @@ class GrpoObjective(Objective):
         )
 
     def _units(self, prompts: Sequence[Prompt], scored: ScoredRollouts) -> list[list[Sample]]:
-        """The samples of each prompt that has something to learn, in lists that stay in one micro-batch. Never empty."""
+        """The samples of each prompt that has something to learn, in lists that stay in one micro-batch."""
         units = []
         for group, prompt in enumerate(prompts):
             completions = self._completions(group, prompt, scored)
             if completions:
                 units.append(laid.samples_of(prompt.ids, completions, prompt.origin, prompt.media))
-        if units:
-            return units
-        first = prompts[0]
+        return units
+
+    def _unlearned(self, first: Prompt, scored: ScoredRollouts) -> list[Sample]:
+        """What stands in for a step without anything to learn: the first prompt and its first completion."""
         none = [laid.sampled(first.ids, scored.rollouts[0], 0.0)]
-        nothing = laid.samples_of(first.ids, none, first.origin, first.media)
-        return [[laid.unlearned(sample) for sample in nothing]]
+        return [laid.unlearned(sample) for sample in laid.samples_of(first.ids, none, first.origin, first.media)]
 
     def _completions(self, group: int, prompt: Prompt, scored: ScoredRollouts) -> list[TrainedCompletion]:
         """The completions to one prompt that are learned from."""
@@ -391,4 +396,4 @@ class GrpoObjective(Objective):
         n = float(len(scored.rewards))
         metrics = {k: v for k, v in measured(scored, self.config.solved_at).items() if not k.endswith("/std")}
         metrics["loss"] = -float(scored.rewards.sum()), n
-        return LossOutput(loss=paddle.to_tensor(-float(scored.rewards.mean()), "float32"), metrics=metrics)
+        return LossOutput(loss=paddle.to_tensor(-float(scored.rewards.sum()) / max(n, 1.0), "float32"), metrics=metrics)

@@ -59,7 +59,10 @@ class Prompt:
 
 
 def prompts_of(batch: Batch) -> Iterator[Prompt]:
-    """Every prompt of a batch, by the fields ``sample`` and ``completion`` (see ``encoder.py``)."""
+    """Every prompt of a batch, by the fields ``sample`` and ``completion`` (see ``encoder.py``); none of a batch that is all
+    padding, which a rank without a row gets."""
+    if not batch.num_tokens:
+        return
     origins, media = iter(batch.origins), iter(batch.media)
     S = batch.input_ids.shape[1]
     for b in range(len(batch.input_ids)):

@@ -127,7 +127,8 @@ def score(
             hint, zeros = prompt.ids[len(prompt.question) :], np.zeros(prompt.hint)
             own = [joined(Rollout(hint, zeros, zeros, finished=False), one) for one in own]
         completions += completions_of(tokenizer, prompt.question.tolist(), own, prompt.reference.tolist())
-    by_function = {f.name: np.asarray(f.compute(completions), np.float64).reshape(-1, copies) for f in functions}
+    values = {f.name: f.compute(completions) if completions else [] for f in functions}
+    by_function = {name: np.asarray(found, np.float64).reshape(-1, copies) for name, found in values.items()}
     rewards = np.zeros((len(prompts), copies))
     for function in functions:
         rewards = rewards + function.weight * by_function[function.name]
@@ -157,5 +158,5 @@ def measured(scored: ScoredRollouts, solved_at: float) -> Metrics:
     }
     for name, values in scored.by_function.items():
         metrics[f"reward/{name}"] = float(values.sum()), n
-        metrics[f"reward/{name}/std"] = float(values.std()) * n, n
+        metrics[f"reward/{name}/std"] = (float(values.std()) * n if n else 0.0), n
     return metrics

@@ -10,6 +10,7 @@ have no such moment, and share one parameter when tied: there an operator gather
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -41,12 +42,16 @@ class ParameterShards:
 
     Attributes:
         gathered: names whose gradients :meth:`scattered` hands over, not a hook.
+        prepared: whether a model has layers that gather.
     """
+
+    prepared = False
 
     def __init__(self) -> None:
         self._inside: Any = None
         self._flat: list[tuple[Tensor, Tensor]] = []
         self._heads: list[tuple[Tensor, Tensor]] = []
+        self._kept = set[int]()
         self.gathered: set[str] = set()
         self.slots: dict[str, Any] = {}
         self.anchor = paddle.zeros([])
@@ -67,6 +72,35 @@ class ParameterShards:
             self._flat.append((member.parameter, flat))
             share_memory(whole, member.parameter)
         self._inside = unit
+
+    def keeps(self, unit: Any) -> bool:
+        """Whether the parameters of ``unit`` are whole for longer than a pass."""
+        return id(unit) in self._kept
+
+    @contextmanager
+    def whole(self, model: Any) -> Iterator[None]:
+        """Within, all parameters of ``model`` are whole, also with values that are assigned to them: passes gather nothing, as
+        many as a rank makes. Afterwards they are the ranges that they were. Without gradients."""
+        self.release()
+        units = [
+            layer for layer in model.sublayers(include_self=True) if isinstance(layer, Unit | LookUp | GatheredHead)
+        ]
+        flat: dict[int, tuple[Tensor, Tensor]] = {}
+        with paddle.no_grad():
+            for unit in units:  # one after the other: of what is sent only one unit is there twice
+                members = [member for member in unit.shared_members if id(member.parameter) not in flat]
+                for member, whole in gathered(members):
+                    parameter = member.parameter
+                    flat[id(parameter)] = parameter, paddle.empty([0], parameter.dtype)
+                    share_memory(parameter, flat[id(parameter)][1])
+                    share_memory(whole, parameter)
+        self._kept = {id(unit) for unit in units}
+        try:
+            yield
+        finally:
+            self._kept = set()
+            for parameter, local in flat.values():
+                share_memory(local, parameter)
 
     def release(self) -> None:
         """All parameters are ranges."""
@@ -117,7 +151,7 @@ class Unit:
 
     def forward(self, *args: Any, **options: Any) -> Any:
         """As the layer's own."""
-        if not self.shared_members:
+        if not self.shared_members or self.shards.keeps(self):
             return super().forward(*args, **options)  # type: ignore[misc]
         self.shards.enter(self)
         return self.shards.entered_by_gradients(self, super().forward(*args, **options))  # type: ignore[misc]
@@ -132,7 +166,7 @@ class LookUp:
     def forward(self, ids: Tensor) -> Tensor:
         """ids [...] -> [..., H]."""
         own = super().forward  # type: ignore[misc]
-        if not self.shared_members:
+        if not self.shared_members or self.shards.keeps(self):
             return own(ids)
         (member,) = self.shared_members
 
@@ -161,7 +195,7 @@ class GatheredHead:
 
     def _gathered(self, parameter: Tensor) -> Tensor:
         member = next((member for member in self.shared_members if member.parameter is parameter), None)
-        if member is None:
+        if member is None or self.shards.keeps(self):
             return parameter
         if parameter.stop_gradient or not paddle.is_grad_enabled():
             return self.shards.head_of(member, lambda: _whole(member))
@@ -213,6 +247,7 @@ def prepare(model: Any, layout: Layout, shards: ParameterShards) -> Any:
     """Before anything is cut: the model with layers that can gather the large parameters which they own.
 
     What the layout cuts among tensor ranks is large; what it leaves whole (norms, routers) stays whole here too."""
+    shards.prepared = True
     layers = dict(model.named_sublayers(include_self=True))
     head_weight, transposed, _ = model.head()
     done = set[str]()

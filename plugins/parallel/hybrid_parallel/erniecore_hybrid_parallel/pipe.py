@@ -54,10 +54,12 @@ class Pipe:
     Attributes:
         virtual_stage: the one that is running; ``None`` outside of passes.
         width, dtype: of the hidden states. auxiliary: names of the losses that are sent with them.
+        layers_here: numbers of this rank's layers in the whole model.
     """
 
     width, dtype = 0, "float32"
     auxiliary: tuple[str, ...] = ()
+    layers_here: tuple[int, ...] = ()
 
     def __init__(self, stage: int, stages: int, chunks: int, links: Links) -> None:
         self.stage, self.stages, self.chunks, self.links = stage, stages, chunks, links

@@ -112,21 +112,3 @@ def check_division(tensor: int, expert: int, shape: DecoderShape) -> None:
             raise ConfigError.at(
                 key, f"{tensor * expert} ranks cannot share {layer.experts} experts evenly; set a divisor of it"
             )
-
-
-def check_generating(config: HybridConfig, generates: bool) -> None:
-    """Where every rank makes texts of its own length, it would ask for layers or experts when the others do not; and a
-    pipeline cannot generate at all.
-
-    Raises:
-        ConfigError: a method or callback that generates during training, on a layout where it cannot.
-    """
-    refused = {
-        "expert": config.expert > 1,
-        "sharding_stage": config.sharding > 1 and config.sharding_stage == 3,
-        "pipeline": config.pipeline > 1,
-    }
-    for key in (key for key, used in refused.items() if used and generates):
-        raise ConfigError.at(
-            f"parallel.{key}", "the method or a callback generates text during training, which this cannot"
-        )

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from erniecore.api import hookimpl
-from erniecore.api.callback import CallbackCapability
-from erniecore.api.installation import load
 from erniecore.api.parallel import (
     Batch,
     Cluster,
@@ -23,7 +21,6 @@ from erniecore.api.planning import LayoutSpace
 from erniecore_hybrid_parallel.config import HybridConfig
 from erniecore_hybrid_parallel.planning import (
     check_accumulation,
-    check_generating,
     check_shape,
     choose_micro_batches,
     make_mesh,
@@ -45,10 +42,7 @@ class HybridPlugin(ParallelPlugin):
 
     @hookimpl
     def ernie_check_settings(self, settings: Any) -> None:
-        """Methods that generate text, which have rewards, and callbacks that compute cannot do so on every layout."""
-        watching = (load("callback", name) for name in settings.callbacks)
-        computes = any(CallbackCapability.COMPUTES in plugin.capabilities for plugin in watching)
-        check_generating(settings.parallel, bool(settings.rewards) or computes)
+        """``train.accumulation`` says how large a step is."""
         check_accumulation(settings.parallel, settings.train.accumulation)
 
     @hookimpl
@@ -82,6 +76,8 @@ class HybridPlugin(ParallelPlugin):
 
     @hookimpl
     def ernie_parallelize(self, model: Layer, layout: Layout, plan: ParallelPlan, ranks: ProcessGroup) -> Layer:
+        weight, transposed, _ = model.head()
+        vocabulary = int(weight.shape[0 if transposed else 1])
         stage_3 = plan.degrees["sharding"] > 1 and ranks.config.sharding_stage == 3  # type: ignore[attr-defined]
         if stage_3:
             model = ranks.prepare_parameters(model, layout)  # type: ignore[attr-defined]
@@ -91,7 +87,7 @@ class HybridPlugin(ParallelPlugin):
             model = ranks.share_layers(model, layout, plan.split)  # type: ignore[attr-defined]
         if stage_3:
             ranks.share_parameters(model, layout)  # type: ignore[attr-defined]
-        return model
+        return ranks.share_decoding(model, vocabulary)  # type: ignore[attr-defined]
 
     @hookimpl
     def ernie_forward_backward(self, run: Any, batches: Sequence[Batch]) -> StepOutput:

@@ -33,6 +33,7 @@ from erniecore.api.parallel import Features
 from erniecore_hybrid_parallel.comm import Comm
 from erniecore_hybrid_parallel.regions import collect, join, local_slice, total
 from erniecore_hybrid_parallel.tensor import Shard
+from erniecore_hybrid_parallel.vocabulary import plain_logits
 
 Ints = NDArray[np.int64]
 
@@ -162,6 +163,12 @@ class RowHead:
         losses: Tensor = compute(hidden, weight, paddle.to_tensor(own), **options)
         ops.sharded_parameters.bind(weight, self)
         return total(losses, self.context)
+
+    def logits(self, hidden: Tensor, weight: Tensor, *, transposed: bool, bias: Tensor | None) -> Tensor:
+        """The whole logits: of all positions, which every rank of the context has."""
+        compute = plain_logits if self.further is None else self.further.logits
+        logits: Tensor = compute(hidden, weight, transposed=transposed, bias=bias)
+        return logits
 
 
 class SharedRows:

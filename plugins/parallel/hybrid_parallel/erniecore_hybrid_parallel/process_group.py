@@ -16,10 +16,12 @@ from paddle import Tensor  # noqa: TID253
 
 from erniecore.api import ConfigError
 from erniecore.api.experts import BalancedModel
+from erniecore.api.layers import derived
 from erniecore.api.parallel import Cluster, Layout, ParameterState, ShardSpec
 from erniecore_hybrid_parallel.buckets import all_gather_updates, all_reduce_gradients, by_comm, sum_ends
 from erniecore_hybrid_parallel.comm import Comm
 from erniecore_hybrid_parallel.config import HybridConfig
+from erniecore_hybrid_parallel.decoding import DecodingModel, Rounds
 from erniecore_hybrid_parallel.experts import shard_experts
 from erniecore_hybrid_parallel.gradients import GradientShards
 from erniecore_hybrid_parallel.groups import World, world_of
@@ -27,7 +29,6 @@ from erniecore_hybrid_parallel.mesh import AXES, Mesh
 from erniecore_hybrid_parallel.parameters import ParameterShards, prepare, share
 from erniecore_hybrid_parallel.pipe import open_pipe
 from erniecore_hybrid_parallel.placement import Placements
-from erniecore_hybrid_parallel.planning import check_generating
 from erniecore_hybrid_parallel.positions import ContextShard, shard_positions
 from erniecore_hybrid_parallel.stages import build_stage
 from erniecore_hybrid_parallel.tensor import Shard, check_packed, shard_model
@@ -250,14 +251,22 @@ class HybridProcessGroup:
         """Keep only the layers of this pipeline stage."""
         assert self.pipe is not None
         model, shared = build_stage(model, layout.stages, self.pipe, split)
-        self.at_both_ends = frozenset(shared)
+        self.at_both_ends, model.no_head.shards = frozenset(shared), self.tensor.size
         for name in shared if self.pipe.stage else ():  # the first stage counts them
             self.placements.put([name], replace(self.placements.of(name), counts=False))
         return model
 
+    def share_decoding(self, model: Any, vocabulary: int) -> Any:
+        """The model as one that generates together with the ranks that it needs for a pass; last of all that is made of it."""
+        experts, line = (
+            self.world.comm(groups) for groups in (self.mesh.expert_groups(), self.mesh.groups("pipeline"))
+        )
+        if experts.size == line.size == 1 and not self.parameters.prepared:
+            return model
+        return derived(model, DecodingModel, rounds=Rounds(experts, line, self.parameters, vocabulary))
+
     def attach_model(self, model: Any, objective: Any) -> None:
-        """Sum expert loads over the batch. Raises as ``check_generating``."""
-        check_generating(self.config, objective.generates)
+        """Sum expert loads over the batch."""
         if isinstance(model, BalancedModel):
             stages = self.world.comm(self.mesh.groups("pipeline")) if self.pipe is not None else None
             model.reduce_loads(Loads(self.batch, stages))

@@ -17,10 +17,11 @@ from paddle import Tensor, nn  # noqa: TID253
 
 from erniecore.api import ConfigError, PluginError, ops
 from erniecore.api.layers import child, derived, replaced, sublayer
-from erniecore.api.parallel import Features, Stages
+from erniecore.api.parallel import Features, ShardedVocabulary, Stages
 from erniecore_hybrid_parallel.pipe import Pipe
 from erniecore_hybrid_parallel.positions import SharedRows
 from erniecore_hybrid_parallel.split import ranges
+from erniecore_hybrid_parallel.vocabulary import plain_logits
 
 
 class PipelineModel:
@@ -36,8 +37,6 @@ class PipelineModel:
 
     def features(self, input_ids: Tensor, **options: Any) -> Features:
         """Hidden states of the virtual stage that runs; outside of a pass, all local virtual stages in turn."""
-        if options.get("cache") is not None:
-            raise ConfigError.at("parallel.pipeline", "a pipeline cannot generate text")
         pipe = self.pipe
         if pipe.virtual_stage is not None:
             return self._pass(input_ids, options)
@@ -48,7 +47,9 @@ class PipelineModel:
 
     def _pass(self, input_ids: Tensor, options: dict[str, Any]) -> Features:
         batch, length = input_ids.shape
-        self.pipe.enter(batch, self.context_shard.here(length) if isinstance(self, SharedRows) else length)
+        if isinstance(self, SharedRows) and options.get("cache") is None:  # while text is generated, rows are whole
+            length = self.context_shard.here(length)
+        self.pipe.enter(batch, length)
         found: Features = super().features(input_ids, **options)  # type: ignore[misc]
         return replace(found, auxiliary=self.pipe.leave(found.auxiliary))
 
@@ -62,9 +63,14 @@ class PipelineModel:
         return found
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """float32 logits; zeros of shape [..., 1] without the head."""
-        found: Tensor = super().logits(hidden) if self.pipe.ends else _zeros(hidden)  # type: ignore[misc]
-        return found
+        """float32 logits; zeros of shape [..., 1] without the head. From what :meth:`head` gives: a model's own code may ask its
+        embedding, which is on another stage."""
+        if not self.pipe.ends:
+            return _zeros(hidden)
+        weight, transposed, bias = self.head()
+        sharded = ops.sharded_parameters.of(weight)
+        compute = sharded.logits if isinstance(sharded, ShardedVocabulary) else plain_logits
+        return compute(hidden, weight, transposed=transposed, bias=bias).astype("float32")
 
 
 class StageEmbedding:
@@ -162,7 +168,12 @@ class NoHead(nn.Layer):  # type: ignore[misc]
 
     Args:
         size: logits.
+
+    Attributes:
+        shards: how many of this size the vocabulary has.
     """
+
+    shards = 1
 
     def __init__(self, size: int, dtype: Any) -> None:
         super().__init__()
@@ -180,6 +191,10 @@ class NoHead(nn.Layer):  # type: ignore[misc]
     def linear_cross_entropy(self, hidden: Tensor, weight: Tensor, labels: Tensor, **_: Any) -> Tensor:
         """As ``ops.linear_cross_entropy``: zeros [T]."""
         return paddle.zeros(hidden.shape[:1], "float32")
+
+    def logits(self, hidden: Tensor, weight: Tensor, *, transposed: bool, bias: Tensor | None) -> Tensor:
+        """As many zeros as the whole vocabulary has ids, [n, V]."""
+        return paddle.zeros([*hidden.shape[:-1], self.weight.shape[0] * self.shards], "float32")
 
 
 def _zeros(hidden: Tensor) -> Tensor:
@@ -204,6 +219,9 @@ def build_stage(model: Any, stages: Stages | None, pipe: Pipe, split: Sequence[i
     shared = tied or any(len(block) for block in further)
     pipe.width, pipe.dtype = int(embedding.weight.shape[-1]), embedding.weight.dtype
     pipe.auxiliary = stages.auxiliary
+    pipe.layers_here = tuple(
+        i for stage, indices in enumerate(ranges(split)) for i in indices if stage % pipe.stages == pipe.stage
+    )
     if len(layers) != sum(split):
         raise PluginError("the model has another number of layers than its plan", found=str(len(layers)))
     first, last = pipe.stage == 0, pipe.stage == pipe.stages - 1

@@ -16,6 +16,7 @@ from paddle.autograd import PyLayer  # noqa: TID253
 
 from erniecore.api.method import IGNORE
 from erniecore_hybrid_parallel.comm import Comm
+from erniecore_hybrid_parallel.regions import enter, join
 
 #: logits held at a time, where the caller leaves it open
 _LOGITS = 1 << 22
@@ -44,6 +45,16 @@ class VocabShard:
         work.frozen = tuple(x is None or x.stop_gradient for x in inputs)
         loss: Tensor = _SharedCrossEntropy.apply(*inputs, work)
         return loss
+
+    def logits(self, hidden: Tensor, weight: Tensor, *, transposed: bool, bias: Tensor | None) -> Tensor:
+        """The logits of all parts, joined in the order of ranks."""
+        return join(plain_logits(enter(hidden, self.comm), weight, transposed=transposed, bias=bias), self.comm)
+
+
+def plain_logits(hidden: Tensor, weight: Tensor, *, transposed: bool, bias: Tensor | None) -> Tensor:
+    """[n, H] -> [n, V] of a weight [H, V], or [V, H] when ``transposed``."""
+    logits = paddle.matmul(hidden, weight, transpose_y=transposed)
+    return logits if bias is None else logits + bias
 
 
 class _Work:

@@ -67,7 +67,10 @@ def rated(a, b):
 
 
 #: method -> its data; ``dpo.jsonl`` for the others
-DATA = {"sft": "sft.jsonl", "elastic-sft": "sft.jsonl", "distill": "sft.jsonl", "kto": "kto.jsonl"}
+DATA = {
+    **dict.fromkeys(("sft", "elastic-sft", "distill", "grpo", "rloo", "online-dpo", "upo"), "sft.jsonl"),
+    "kto": "kto.jsonl",
+}
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,15 @@ import pytest
 
 from erniecore.api import ConfigError, Exit
 
-GRPO = {"method": "grpo", "rewards": "[exact-match]", "method__max_new_tokens": 8}
+REPLAY = {
+    "model": "moe",
+    "method": "grpo",
+    "rewards": "[exact-match]",
+    "method__max_new_tokens": 8,
+    "method__router_replay": "learner",
+}
+POOL = {**REPLAY, "method__router_replay": "none", "method__rollout_pool": 2}
+LM_EVAL = {"callbacks__lm-eval__tasks": "[text]"}
 SHARDED = {"parallel__sharding": 2}
 #: (changes, key, words of the message)
 CASES = [
@@ -30,10 +38,17 @@ CASES = [
         "lisa works with 1",
     ),
     ({"parallel__context": 2, "quantizer__name": "fp8-qat"}, "parallel.context", "all its positions"),
-    ({**GRPO, "parallel__pipeline": 2}, "parallel.pipeline", "generates"),
-    ({**GRPO, "parallel__sharding": 2, "parallel__sharding_stage": 3}, "parallel.sharding_stage", "generates"),
-    ({**GRPO, "model": "moe", "parallel__data": 2, "parallel__expert": 2}, "parallel.expert", "generates"),
-    ({"callbacks": "[eval-generate]", "parallel__pipeline": 2}, "parallel.pipeline", "a callback generates"),
+    ({**REPLAY, "parallel__pipeline": 2}, "method.router_replay", "parallel.pipeline"),
+    ({**POOL, "parallel__pipeline": 2}, "method.rollout_pool", "parallel.pipeline"),
+    (
+        {**POOL, "method__rollout_pool": 1, "method__updates_per_rollout": 2, "parallel__pipeline": 2},
+        "method.updates_per_rollout",
+        "parallel.pipeline",
+    ),
+    ({**POOL, "parallel__data": 2, "parallel__expert": 2}, "method.rollout_pool", "parallel.expert"),
+    ({**REPLAY, "parallel__context": 2}, "method.router_replay", "parallel.context"),
+    ({**LM_EVAL, "parallel__pipeline": 2}, "parallel.pipeline", "whole models"),
+    ({**LM_EVAL, "model": "moe", "parallel__data": 2, "parallel__expert": 2}, "parallel.expert", "whole models"),
     ({"model": "moe", "model__capacity": "[1, 1, 1]", "parallel__context": 2}, "parallel.context", "whole rows"),
     ({"parallel__pipeline": 2, "method__neftune_alpha": 5}, "method.neftune_alpha", "parallel.pipeline"),
     ({"parallel__context": 2, "method__neftune_alpha": 5}, "method.neftune_alpha", "parallel.context"),
