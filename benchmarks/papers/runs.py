@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
+
+import numpy as np
 
 from benchmarks.papers.common import Curve
 from benchmarks.texts import paragraphs
@@ -73,6 +76,43 @@ def train(
     events = [json.loads(line) for line in (run / "events.jsonl").read_text(encoding="utf-8").splitlines()]
     shutil.rmtree(run)
     return events
+
+
+def learn(
+    objective: Any,
+    samples: Sequence[Any],
+    parameters: Sequence[Any],
+    seed: int,
+    steps: int,
+    batch: int,
+    rate: float,
+    warmup: int,
+) -> list[float]:
+    """AdamW outside of a run, for models whose parts are trained one by one: so many steps of ``batch`` samples each, with
+    a warm-up and a constant rate. Which samples, and what an objective of ``ernie3-pretrain`` draws of them, is by the seed.
+
+    Returns:
+        The loss of each step.
+    """
+    import paddle
+    from erniecore_ernie3_pretrain.drawing import seeded
+
+    from erniecore.api.training import collate
+
+    schedule = paddle.optimizer.lr.LinearWarmup(rate, warmup, 0.0, rate)
+    optimizer = paddle.optimizer.AdamW(schedule, parameters=list(parameters), weight_decay=0.01)
+    losses, order = [], np.random.default_rng(seed)
+    objective.policy.train()
+    for step in range(steps):
+        rows = [[samples[i]] for i in order.choice(len(samples), batch, replace=False)]
+        given = seeded(collate(rows, pad_id=0), zlib.crc32(f"{seed}/{step}".encode()))
+        loss = objective(given, objective.normalizers(given)).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.clear_grad()
+        schedule.step()
+        losses.append(float(loss))
+    return losses
 
 
 def eval_loss(events: Sequence[Event]) -> float:

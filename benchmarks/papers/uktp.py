@@ -8,7 +8,6 @@ pairs of entities that were never trained on.
 from __future__ import annotations
 
 import random
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.papers.common import Experiment, Found, Results, Verdict
+from benchmarks.papers.runs import learn
 from erniecore.api.data import Document
 from erniecore.api.method import Sample, Segment
 
@@ -133,15 +133,12 @@ def _model() -> Any:
 
 def _pretrain(model: Any, arm: str, known: Sequence[Fact], seed: int, steps: int) -> float:
     """All arms have as many steps of as many rows; returns the mean loss of the last tenth."""
-    import paddle
     from erniecore_ernie3_pretrain.config import Ernie3PretrainConfig
-    from erniecore_ernie3_pretrain.drawing import seeded
     from erniecore_ernie3_pretrain.encoder import Ernie3Encoder
     from erniecore_ernie3_pretrain.objective import Ernie3Objective
     from erniecore_ernie3_pretrain.rows import parse
 
     from erniecore.api.method import Origin
-    from erniecore.api.training import collate
 
     config = Ernie3PretrainConfig(document=0, reorder=0, distance=0, uktp=float(arm == WITH_UKTP), segment_length=0)
     words: Any = Words()
@@ -150,20 +147,8 @@ def _pretrain(model: Any, arm: str, known: Sequence[Fact], seed: int, steps: int
     for i, fact in enumerate(known):
         record: Document = parse(fact.row(arm), Origin("facts", i + 1))
         samples += encoder.encode(record)
-    schedule = paddle.optimizer.lr.LinearWarmup(RATE, WARMUP, 0.0, RATE)
     parameters = [p for name, p in model.named_parameters() if not name.startswith("nlg.")]
-    optimizer = paddle.optimizer.AdamW(schedule, parameters=parameters, weight_decay=0.01)
-    losses, order = [], np.random.default_rng(seed)
-    model.train()
-    for step in range(steps):
-        rows = [[samples[i]] for i in order.choice(len(samples), BATCH, replace=False)]
-        batch = seeded(collate(rows, pad_id=0), zlib.crc32(f"{seed}/{step}".encode()))
-        loss = objective(batch, objective.normalizers(batch)).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.clear_grad()
-        schedule.step()
-        losses.append(float(loss))
+    losses = learn(objective, samples, parameters, seed, steps, BATCH, RATE, WARMUP)
     return float(np.mean(losses[-max(1, steps // 10) :]))
 
 

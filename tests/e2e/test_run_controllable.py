@@ -68,6 +68,16 @@ def test_genre_and_beginning(trained, ernie):
     assert ernie("generate", "--model", path, "--raw", "--prompt", "fox", "--max-new-tokens", 2).code == 0
 
 
+def test_held_out_texts_can_be_read_without_attributes(trained):
+    """A model that has learned what attributes say loses more without them; nothing is learned in the one step."""
+    base = {"model__path": trained.directory / "out/model", "train__learning_rate": 1e-12, "data__eval_fraction": 0.2}
+    losses = {}
+    for plain in ("false", "true"):
+        chosen = {**trained.chosen, **base, "method__eval_plain": plain, "train__max_steps": 1}
+        losses[plain] = trained.run(f"read-{plain}", **chosen).metrics["eval/loss"]
+    assert losses["false"] < losses["true"] - 0.05, losses
+
+
 def test_it_continues_bit_for_bit(trained):
     from erniecore.errors import Preempted
 

@@ -105,6 +105,19 @@ def test_generated_text_teaches_no_next_token(parts):
     assert output.metrics["lm_loss"][1] == 0
 
 
+@pytest.mark.parametrize("rows", [[[0], [1], [2], [3]], [[0, 1, 2, 3]], [[3, 0], [2, 1]]])
+def test_padding_and_packing_cost_nothing(parts, rows):
+    policy, samples = parts
+    expected = run(policy, samples)
+    objective = AdversarialObjective(policy)
+    batch = collate([[samples[i] for i in row] for row in rows], padding=9)
+    found = objective(batch, objective.normalizers(batch))
+    assert float(found.loss) == pytest.approx(float(expected.loss), rel=1e-5)
+    for name, (total, weight) in expected.metrics.items():
+        assert found.metrics[name][1] == weight
+        assert float(found.metrics[name][0]) == pytest.approx(float(total), rel=1e-5)
+
+
 def test_sentences():
     text = 'One. "Two!" Three? 四。五\nsix'
     assert sentences(text) == ["One.", ' "Two!"', " Three?", " 四。"]

@@ -25,6 +25,11 @@ class ControllableConfig(MethodConfig):
     dropout: float = Field(
         0.5, ge=0, le=1, description="Probability that an attribute of another sample is dropped, for each by itself."
     )
+    eval_plain: bool = Field(
+        False,
+        description="Held-out texts are read without any attribute: how good a plain language model it still is. To compare with "
+        "one, train that with `plain: 1`; `pt` has no begin token, and does not learn the first token of a text.",
+    )
 
     @field_validator("genres")
     @classmethod

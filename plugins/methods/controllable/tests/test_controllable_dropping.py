@@ -3,8 +3,9 @@
 import numpy as np
 import paddle  # noqa: TID253
 import pytest
+from erniecore_conformance.toys.architecture import TOY_ARCHITECTURE
 from erniecore_conformance.toys.data import collate
-from erniecore_conformance.toys.paddle_lm import toy_model
+from erniecore_conformance.toys.paddle_lm import ToyLM, toy_model
 from erniecore_conformance.toys.tokenizer import ToyTokenizer
 from erniecore_controllable.config import ControllableConfig
 from erniecore_controllable.dropping import dropped, kept
@@ -113,6 +114,45 @@ def test_a_model_computes_what_it_computes_without_what_was_dropped():
         real = found.startend_row_indices[:, 0, :, 0] > np.arange(found.input_ids.shape[1])
         assert found.num_tokens == real.sum()
     assert len(seen) > 10
+
+
+def test_soft_tokens_that_stay_learn_and_no_others():
+    paddle.seed(0)
+    model, tokenizer = ToyLM({**TOY_ARCHITECTURE, "vocab_size": 265}), ToyTokenizer()
+    made = ControllableObjective(ControllableConfig(genres=GENRES, plain=0, dropout=0), model, tokenizer)
+    sample, found = encode("1 ant", Attributes("poem"), tokenizer=tokenizer), set()
+    genre = sample.fields["attribute"] == GENRE
+    assert sample.input_ids[genre].tolist() == [262, 263, 264]
+    for seed in range(20):
+        [batch] = made.prepare([batch_of(sample)], step=1, seed=seed)
+        model.clear_gradients()
+        made(batch, made.normalizers(batch)).loss.backward()
+        learned = np.abs(model.embed_tokens.weight.grad.numpy()).sum(1) > 1e-9  # the head has a matrix of its own
+        stays = int(kept(sample.fields["attribute"], sample.input_ids, seed, 0.0, 0.0)[genre].sum())
+        assert learned[260:].tolist() == [False, False, *(place < stays for place in range(3))]
+        found.add(stays)
+    assert found == {0, 1, 2, 3}
+
+
+def test_held_out_texts_without_attributes_lose_what_plain_texts_lose():
+    tokenizer, model = ToyTokenizer(), toy_model()
+    rows = [("1 ant 1", "ant"), ("2 bee", "bee bee"), ("3 cat 3", "")]
+    samples = [encode(text, Attributes(topic=topic), tokenizer=tokenizer) for text, topic in rows]
+    batch = batch_of(*samples)
+    plain, usual = (ControllableObjective(ControllableConfig(eval_plain=on), model, tokenizer) for on in (True, False))
+    losses = {}
+    for mode in ("train", "eval"):
+        getattr(model, mode)()
+        for name, made in (("plain", plain), ("usual", usual)):
+            losses[mode, name] = float(made(batch, made.normalizers(batch)).loss)
+    total, count = 0.0, 0
+    for text, _ in rows:
+        ids = [tokenizer.bos_id, *tokenizer.encode(text), tokenizer.eos_id]
+        log_p = paddle.nn.functional.log_softmax(model(paddle.to_tensor([ids[:-1]]))[0], axis=-1).numpy()
+        total, count = total - log_p[np.arange(len(ids) - 1), ids[1:]].sum(), count + len(ids) - 1
+    assert losses["eval", "plain"] == pytest.approx(total / count, rel=1e-5)
+    assert abs(losses["eval", "usual"] - losses["eval", "plain"]) > 1e-3
+    assert losses["train", "plain"] == losses["train", "usual"] == pytest.approx(losses["eval", "usual"], rel=1e-6)
 
 
 def test_the_vocabulary_must_have_the_soft_tokens():

@@ -197,6 +197,21 @@ def test_one_layer_reaches_every_segment_before_only_by_its_own_memory(recurrenc
     assert bool(np.abs(second - first).max() > 1e-9) is reached
 
 
+@pytest.mark.parametrize(
+    ("recurrence", "layers", "reached"),
+    [("layer-below", 2, 2), ("layer-below", 3, 3), ("same-layer", 2, 4), ("same-layer", 3, 4)],
+)
+def test_as_many_segments_are_reached_as_there_are_layers_or_all_of_them(recurrence, layers, reached):
+    """A whole pass for generation over five segments, with a memory of one: a token of the first changes this one, and so many
+    behind it, and no bit of the others."""
+    model, tokens = build(recurrence=recurrence, memory_length=4, num_hidden_layers=layers), ids(20)
+    other = tokens.copy()
+    other[0, 1] = (tokens[0, 1] - 2) % 37 + 3
+    moved = np.abs(recur(model, other, 4) - recur(model, tokens, 4)).max(1).reshape(5, 4).max(1)
+    assert [segment for segment in range(5) if moved[segment]] == list(range(reached + 1))
+    assert moved[: reached + 1].min() > 1e-9, "above rounding"
+
+
 def _one_layer(model, tokens):
     """What the first layer keeps of the last of three segments, or gives out of it."""
     layer, memory, out = model.model.layers[0], None, None
