@@ -49,7 +49,6 @@ ARMS: Mapping[str, Arm] = {
     FIXED: Arm(LENGTH, 1.0, SHORT),
     "fixed, long warm-up": Arm(LENGTH, 1.0, LONG),
     PROGRESSIVE: Arm(START_LENGTH, START_BATCH, LONG),
-    "length alone": Arm(START_LENGTH, 1.0, LONG),
 }
 
 

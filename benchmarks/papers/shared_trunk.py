@@ -28,7 +28,7 @@ ARMS: Mapping[str, Sequence[str]] = {
     NEW: (),
 }
 HIDDEN, MLP, HEADS, UNIVERSAL = 64, 128, 4, 3
-LENGTH, BATCH, RATE, WARMUP, PROBE = 48, 16, 3e-3, 20, 80
+LENGTH, BATCH, RATE, WARMUP, PROBE = 48, 16, 3e-3, 20, 60
 #: texts that are trained on, and samples that are tested in one pass
 TEXTS, AT_ONCE = 1500, 25
 PROBE_NLU, PROBE_NLG = "probe for understanding", "probe for generation"
@@ -171,5 +171,5 @@ EXPERIMENT = Experiment(
     run=run,
     judge=judge,
     seeds=3,
-    steps=200,
+    steps=150,
 )
