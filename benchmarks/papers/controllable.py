@@ -238,6 +238,6 @@ EXPERIMENT = Experiment(
     run=run,
     judge=judge,
     seeds=3,
-    steps=400,
+    steps=300,
     axes={"without": ("step", "held-out loss without attributes, nats per token")},
 )
