@@ -27,7 +27,7 @@ GENRES = {"list": 4, "story": 4}
 TOPICS, SENTIMENTS = ("weather", "animals", "kitchen", "travel"), ("glad", "sad", "plain")
 NOUNS, TONES, JOINS = 6, 3, 2
 #: words of a text, rows of a step, held-out rows, peak of the rate
-SHORTEST, LONGEST, BATCH, HELD, RATE = 3, 24, 32, 400, 5e-3
+SHORTEST, LONGEST, BATCH, EVALUATED, RATE = 3, 24, 32, 400, 5e-3
 #: of the perplexity
 MARGIN = math.log(1.01)
 PLAIN, CONTROLLABLE = "plain", "controllable"
@@ -92,9 +92,9 @@ def prepared(seed: int, steps: int, out: Path) -> Path:
         return home
     home.mkdir(parents=True, exist_ok=True)
     language = Language(seed)
-    held = [language.row() for _ in range(HELD)]
+    evaluated = [language.row() for _ in range(EVALUATED)]
     rows = [language.row() for _ in range(2 * steps * BATCH)]
-    for name, part in (("held-out", held), ("train", rows)):
+    for name, part in (("held-out", evaluated), ("train", rows)):
         (home / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part), encoding="utf-8")
     (home / "tokenizer").mkdir(exist_ok=True)
     train_nearest(lambda: _texts(rows[:2000]), PIECES).save(home / "tokenizer")
@@ -225,8 +225,8 @@ EXPERIMENT = Experiment(
     "at equal steps and rows, ends at or below ln 1.01 nats per token; contrary where it begins above; else not seen. Twice "
     "the steps are told and do not decide.",
     size="2 layers, hidden 64; a made-up language of 37 words, 4 topics, 3 sentiments, 2 genres of 4 soft tokens, texts of 3 to "
-    f"24 words; {{steps}} steps of {BATCH} texts that never come again, {HELD} held-out texts, AdamW {RATE:g} with cosine decay "
-    "and 5 % warm-up. Probabilities of no attribute and of dropping one: a half each.",
+    f"24 words; {{steps}} steps of {BATCH} texts that never come again, {EVALUATED} held-out texts, AdamW {RATE:g} with cosine "
+    "decay and 5 % warm-up. Probabilities of no attribute and of dropping one: a half each.",
     baseline=PLAIN,
     arms=tuple(ARMS),
     measures={

@@ -27,7 +27,7 @@ SIZE = (
 LENGTH, ROWS, MICRO, RATE = 256, 2, 4, 4e-3
 START_LENGTH, START_BATCH = 32, 0.25
 #: paragraphs of a document, documents to train on at most, those that are held out, and their sequences
-JOINED, READ, HELD, HELD_ROWS = 30, 220, 12, 40
+JOINED, READ, EVALUATED, EVALUATED_ROWS = 30, 220, 12, 40
 #: shares of the steps of the fixed run in which the rate grows: in the short one, and where everything grows with it
 SHORT, LONG = 0.1, 0.4
 #: nats per token whose FLOPs are compared; chosen by a run of ``fixed`` with a seed that does not count
@@ -103,8 +103,11 @@ def prepared(seed: int, out: Path) -> Path:
     home.mkdir(parents=True, exist_ok=True)
     texts = paragraphs()
     documents = ["\n".join(texts[start : start + JOINED]) for start in range(0, len(texts), JOINED)]
-    every = max(1, len(documents) // HELD)
-    parts = {"held-out": documents[::every][:HELD], "train": [d for i, d in enumerate(documents) if i % every][:READ]}
+    every = max(1, len(documents) // EVALUATED)
+    parts = {
+        "held-out": documents[::every][:EVALUATED],
+        "train": [d for i, d in enumerate(documents) if i % every][:READ],
+    }
     for name, part in parts.items():
         (home / f"{name}.jsonl").write_text("".join(json.dumps({"text": d}) + "\n" for d in part), encoding="utf-8")
     (home / "tokenizer").mkdir(exist_ok=True)
@@ -131,7 +134,7 @@ def run(arm: str, seed: int, steps: int, out: Path) -> Found:
         "train.warmup_ratio": 0,
         "train.warmup_steps": round(chosen.growth * steps),
         "eval.every": max(1, own_steps // POINTS),
-        "eval.max_steps": HELD_ROWS // ROWS,
+        "eval.max_steps": EVALUATED_ROWS // ROWS,
     }
     _, events = trained(home / f"{arm.replace(' ', '-').replace(',', '')}-{steps}", seed, own_steps, changes)
     tokens = {e["step"]: float(e["tokens"]) for e in events if e["event"] == "step"}
@@ -201,7 +204,7 @@ EXPERIMENT = Experiment(
     measures={
         "GFLOP to the loss": f"until the held-out loss is {TARGET:g}, between two evaluations on a line; all of them where it "
         "never is",
-        "loss": f"held-out nats per token of {HELD_ROWS} sequences, at the end: equal tokens",
+        "loss": f"held-out nats per token of {EVALUATED_ROWS} sequences, at the end: equal tokens",
         "loss at half the FLOPs": "of the fixed run",
         "GFLOP": "of the whole run, counted: matrix products, and pairs of tokens that attend to each other",
         "tokens": "thousands, learned from",

@@ -39,7 +39,7 @@ def run(arm: str, seed: int, steps: int, out: Path) -> Found:
     """Train a trunk, then both probes over it."""
     import paddle
 
-    tokenizer, train, held = _data(prepare(out))
+    tokenizer, train, evaluated = _data(prepare(out))
     paddle.seed(seed)
     trunk = _model()
     if ARMS[arm]:
@@ -51,7 +51,7 @@ def run(arm: str, seed: int, steps: int, out: Path) -> Found:
         probed = _model()
         probed.model.set_state_dict(trunk.model.state_dict())
         objective = _learn(probed, tokenizer, {task: 1.0}, train, 1000 + seed, PROBE, (MODULES[task],))
-        values[name] = _held_out(objective, held, task)
+        values[name] = _evaluated(objective, evaluated, task)
     return Found(values)
 
 
@@ -121,7 +121,7 @@ def _learn(
     return objective
 
 
-def _held_out(objective: Any, samples: Sequence[Any], task: str) -> float:
+def _evaluated(objective: Any, samples: Sequence[Any], task: str) -> float:
     """Nats per target: what is hidden is the same in every call."""
     import paddle
 
