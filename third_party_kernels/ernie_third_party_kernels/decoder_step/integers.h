@@ -97,11 +97,17 @@ static void split_row(const Split& to, const float* x, i64 inputs) {
     for (int p = 0; p < 3; ++p) _mm512_storeu_si512(to.sums + p * 16, all[p]);
 }
 
-// The sums of an output over all lanes.
+// The sums of an output over all lanes, as whole numbers: the bits of tiles.h, which more rows than one are multiplied with.
 static inline float joined(const __m512i (&sums)[3]) {
-    __m512 f = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[1]), _mm512_set1_ps(256.0f), _mm512_cvtepi32_ps(sums[2]));
-    f = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[0]), _mm512_set1_ps(65536.0f), f);
-    return sum_of((wide)f);
+    const __m512i low = _mm512_add_epi32(_mm512_unpacklo_epi32(sums[0], sums[1]), _mm512_unpackhi_epi32(sums[0], sums[1]));
+    const __m512i high = _mm512_add_epi32(_mm512_unpacklo_epi32(sums[2], sums[2]), _mm512_unpackhi_epi32(sums[2], sums[2]));
+    // of each four lanes the sums of a, b, d and d
+    const __m512i four = _mm512_add_epi32(_mm512_unpacklo_epi64(low, high), _mm512_unpackhi_epi64(low, high));
+    const __m256i two = _mm256_add_epi32(_mm512_castsi512_si256(four), _mm512_extracti64x4_epi64(four, 1));
+    const __m128i one = _mm_add_epi32(_mm256_castsi256_si128(two), _mm256_extracti128_si256(two, 1));
+    alignas(16) float all[4];
+    _mm_store_ps(all, _mm_cvtepi32_ps(one));
+    return __builtin_fmaf(all[0], 65536.0f, __builtin_fmaf(all[1], 256.0f, all[2]));
 }
 
 static inline void begin(const Split& x, int offset, __m512i (&sums)[3]) {

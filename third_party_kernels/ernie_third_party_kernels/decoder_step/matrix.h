@@ -126,7 +126,9 @@ static void update_tile(const Matrix& matrix, const float* x, i64 rows, i64 firs
 // sums [rows, n], `step` apart: columns first .. first + n of x [rows, in] W (+ bias). `first` is a multiple of 64.
 static void product_tile(const Matrix& matrix, i64 expert, const float* x, i64 rows, i64 first, i64 n, const Splits& splits,
                          float* sums, i64 step) {
-    const bool tiles = in_tiles(matrix), integers = !tiles && in_integers(matrix);
+    // one row alone is faster without tiles, most of which it would leave empty; whole numbers have the same sums
+    const bool alone = rows == 1 && in_integers(matrix), tiles = !alone && in_tiles(matrix);
+    const bool integers = alone || (!tiles && in_integers(matrix));
     if (tiles) tiles_tile(matrix, expert, x, rows, first, n, splits, sums, step);
     if (integers) integers_tile(matrix, expert, x, rows, first, n, splits, sums, step);
     switch (tiles || integers ? NONE : matrix.form) {
