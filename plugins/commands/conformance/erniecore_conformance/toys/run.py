@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from erniecore.api.parallel import ParallelPlan
+from erniecore.api.parallel import ParallelConfig, ParallelPlan
 from erniecore.api.testing import CORE_SECTIONS, SingleProcess
 from erniecore_conformance.toys.tokenizer import ToyTokenizer
 
@@ -36,8 +36,9 @@ class FakeRun:
         sections = {name: section() for name, section in CORE_SECTIONS.items()}
         text = json.dumps({name: section.model_dump(mode="json") for name, section in sections.items()})
         self.settings = SimpleNamespace(
-            **sections, callbacks=dict(callbacks or {}), formats={}, model_dump_json=lambda indent=None: text
-        )
+            **sections, parallel=ParallelConfig(), callbacks=dict(callbacks or {}), formats={},
+            model_dump_json=lambda indent=None: text,
+        )  # fmt: skip
         self.emitted: list[dict[str, object]] = []
         self.asked = ""
 
