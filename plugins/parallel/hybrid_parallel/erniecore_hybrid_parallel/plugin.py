@@ -76,13 +76,14 @@ class HybridPlugin(ParallelPlugin):
 
     @hookimpl
     def ernie_parallelize(self, model: Layer, layout: Layout, plan: ParallelPlan, ranks: ProcessGroup) -> Layer:
+        if ranks.size == 1:
+            return model
         weight, transposed, _ = model.head()
         vocabulary = int(weight.shape[0 if transposed else 1])
         stage_3 = plan.degrees["sharding"] > 1 and ranks.config.sharding_stage == 3  # type: ignore[attr-defined]
         if stage_3:
             model = ranks.prepare_parameters(model, layout)  # type: ignore[attr-defined]
-        if ranks.size > 1:
-            model = ranks.parallelize(model, layout)  # type: ignore[attr-defined]
+        model = ranks.parallelize(model, layout)  # type: ignore[attr-defined]
         if plan.split:
             model = ranks.share_layers(model, layout, plan.split)  # type: ignore[attr-defined]
         if stage_3:
