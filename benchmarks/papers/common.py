@@ -56,6 +56,11 @@ class Comparison:
         mean, half = interval(self.differences)
         return mean - half, mean + half
 
+    def __format__(self, spec: str) -> str:
+        """The mean, and the ends of its interval in parentheses, each by ``spec``."""
+        low, high = self.ends
+        return f"{self.mean:{spec}} ({low:{spec}} … {high:{spec}})"
+
     def judged(self, better: Literal["lower", "higher"] = "lower") -> Verdict:
         """``seen``: the whole interval is on the better side of 0; ``contrary``: on the other side; else ``not seen``."""
         low, high = self.ends if better == "lower" else tuple(-end for end in reversed(self.ends))

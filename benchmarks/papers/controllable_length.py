@@ -57,9 +57,8 @@ def judge(results: Results) -> tuple[Verdict, str]:
     told = ", ".join(f"{error:.2f} at {length}" for length, error in zip(LENGTHS, errors, strict=True))
     gain = results.compare(ASKED, DROPPED, "error")
     return verdict, (
-        f"Mean error in words: {told}; from {LENGTHS[0]} to {LENGTHS[-1]} it changes by {pair.mean:+.2f} ({pair.ends[0]:+.2f} … "
-        f"{pair.ends[1]:+.2f}). Asking for a length changes the error by {gain.mean:+.2f} words ({gain.ends[0]:+.2f} … "
-        f"{gain.ends[1]:+.2f}) against not asking."
+        f"Mean error in words: {told}; from {LENGTHS[0]} to {LENGTHS[-1]} it changes by {pair:+.2f}. Asking for a "
+        f"length changes the error by {gain.mean:+.2f} words ({gain.ends[0]:+.2f} … {gain.ends[1]:+.2f}) against not asking."
     )
 
 

@@ -45,7 +45,7 @@ def judge(results: Results) -> tuple[Verdict, str]:
     error = standard_error(gap)
     told = (
         f"Best average: {average}; best decay: {decay}. The average is {gap.mean:+.4f} nats per token from the decay (standard "
-        f"error {error:.4f}) and {gain.mean:+.4f} ({gain.ends[0]:+.4f} … {gain.ends[1]:+.4f}) from the raw weights."
+        f"error {error:.4f}) and {gain:+.4f} from the raw weights."
     )
     if gain.judged() == "contrary":
         return "contrary", told

@@ -51,10 +51,9 @@ def judge(results: Results) -> tuple[Verdict, str]:
     variance = results.mean("GPAS", "variance behind the last layer") / results.mean(
         "pre-norm", "variance behind the last layer"
     )
-    told = (f"{one.mean:+.4f} ({one.ends[0]:+.4f} … {one.ends[1]:+.4f})" for one in (gain, lost, rival))
-    a, b, c = told
     return gain.judged(), (
-        f"Held-out loss against pre-norm: GPAS {a}, with a scaled gradient {b}, LayerNorm scaling {c} nats per token; with GPAS "
+        f"Held-out loss against pre-norm: GPAS {gain:+.4f}, with a scaled gradient {lost:+.4f}, LayerNorm scaling "
+        f"{rival:+.4f} nats per token; with GPAS "
         f"the variance behind the last layer is {variance:.2f} times that of pre-norm."
     )
 

@@ -34,8 +34,8 @@ def judge(results: Results) -> tuple[Verdict, str]:
     turned = results.compare("Muon, routers too", "Muon, routers by AdamW", ANGLE)
     cost = results.compare("Muon, routers too", "Muon, routers by AdamW", LOSS)
     told = (
-        f"Routers under Muon instead of AdamW change the orthogonal loss by {turned.mean:+.4g} ({turned.ends[0]:+.4g} … "
-        f"{turned.ends[1]:+.4g}) and the held-out loss by {cost.mean:+.4f} ({cost.ends[0]:+.4f} … {cost.ends[1]:+.4f})."
+        f"Routers under Muon instead of AdamW change the orthogonal loss by {turned:+.4g} and the "
+        f"held-out loss by {cost:+.4f}."
     )
     return turned.judged(), told
 

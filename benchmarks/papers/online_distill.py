@@ -173,7 +173,7 @@ def judge(results: Results) -> tuple[Verdict, str]:
     for arm in ("no auxiliary layer", "no assistant", "labels alone"):
         other = results.compare(arm, "online", "tuned" if arm == "no auxiliary layer" else "loss")
         after = " after fine-tuning" if arm == "no auxiliary layer" else ""
-        parts.append(f"{arm} minus online{after} {other.mean:+.4f} ({other.ends[0]:+.4f} … {other.ends[1]:+.4f})")
+        parts.append(f"{arm} minus online{after} {other:+.4f}")
     teacher = "has the bits of pre-training alone in every run" if same else "differs from pre-training alone"
     return verdict, f"The teacher {teacher}. Loss of the students: {'; '.join(parts)}."
 

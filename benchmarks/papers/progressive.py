@@ -178,11 +178,10 @@ def judge(results: Results) -> tuple[Verdict, str]:
     ratio = results.mean(PROGRESSIVE, "GFLOP to the loss") / results.mean(base, "GFLOP to the loss")
     final = results.compare(PROGRESSIVE, base, "loss")
     half = results.compare(PROGRESSIVE, base, "loss at half the FLOPs")
-    spread = [f"{one.mean:+.4f} ({one.ends[0]:+.4f} … {one.ends[1]:+.4f})" for one in (half, final)]
     told = (
         f"To {TARGET:g} nats progressive learning needs {ratio:.2f} times the FLOPs of *{base}*, which is the better of the "
         f"fixed runs: {gain.mean:+.0f} GFLOP ({gain.ends[0]:+.0f} … {gain.ends[1]:+.0f}). At half of the FLOPs its loss differs "
-        f"by {spread[0]}, at the end, after as many tokens, by {spread[1]}."
+        f"by {half:+.4f}, at the end, after as many tokens, by {final:+.4f}."
     )
     return gain.judged(), told
 

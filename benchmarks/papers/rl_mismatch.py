@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from benchmarks.papers.common import Comparison, Experiment, Found, Results, Verdict
+from benchmarks.papers.common import Experiment, Found, Results, Verdict
 from benchmarks.papers.runs import Event, steps_of, tail_mean
 
 SIZE = {
@@ -148,17 +148,13 @@ def judge(results: Results) -> tuple[Verdict, str]:
     gain, harm = results.compare("MISC", "GRPO", RIGHT), results.compare("GRPO", "GRPO, same sampler", RIGHT)
     masked = results.compare("MISC", "GSPO", RIGHT)
     reason = (
-        f"MISC ends {_told(gain)} from GRPO and {_told(masked)} from GSPO, which "
-        f"has no mask; the mismatch costs GRPO {_told(harm)}."
+        f"MISC ends {gain:+.3f} from GRPO and {masked:+.3f} from GSPO, which "
+        f"has no mask; the mismatch costs GRPO {harm:+.3f}."
     )
     if gain.judged("higher") == "contrary":
         return "contrary", reason
     both = gain.judged("higher") == "seen" and harm.judged("higher") == "contrary"
     return ("seen" if both else "not seen"), reason
-
-
-def _told(pair: Comparison) -> str:
-    return f"{pair.mean:+.3f} ({pair.ends[0]:+.3f} … {pair.ends[1]:+.3f})"
 
 
 EXPERIMENT = Experiment(

@@ -142,12 +142,11 @@ def judge(results: Results) -> tuple[Verdict, str]:
     pairs = [results.compare(BOTH, NLU, PROBE_NLG), results.compare(BOTH, NLG, PROBE_NLU)]
     verdicts = [pair.judged() for pair in pairs]
     own = [results.compare(BOTH, NLG, PROBE_NLG), results.compare(BOTH, NLU, PROBE_NLU)]
-    told = [f"{pair.mean:+.4f} ({pair.ends[0]:+.4f} … {pair.ends[1]:+.4f})" for pair in (*pairs, *own)]
     verdict: Verdict = "contrary" if "contrary" in verdicts else "seen" if set(verdicts) == {"seen"} else "not seen"
     return verdict, (
-        f"Held-out loss of the probes, shared trunk minus the trunk of the other task alone: for generation {told[0]}, for "
-        f"understanding {told[1]} nats per target. Minus the trunk of the same task alone, which had twice as many samples of "
-        f"it: for generation {told[2]}, for understanding {told[3]}."
+        f"Held-out loss of the probes, shared trunk minus the trunk of the other task alone: for generation {pairs[0]:+.4f}, for "
+        f"understanding {pairs[1]:+.4f} nats per target. Minus the trunk of the same task alone, which had twice as many samples "
+        f"of it: for generation {own[0]:+.4f}, for understanding {own[1]:+.4f}."
     )
 
 

@@ -6,14 +6,13 @@ from erniecore import codes
 from erniecore.config.core import Source
 from erniecore.data.dataset import ArrayDataset
 from erniecore.data.decoding import decode_row
-from erniecore.data.encode import Workers, build_encoder, encode, encode_in_order, parse
+from erniecore.data.encode import Pool, Workers, build_encoder, encode, encode_in_order, parse, workers_of
 from erniecore.data.file_types import FileTypes
 from erniecore.data.opening import DataFile, RawRow, ReadLimits, check_columns, open_bytes, too_long
 from erniecore.data.parsing import RowParser, installed_formats, load_format, writes_records
 from erniecore.data.reader import read_rows
 from erniecore.data.row_statistics import RowStatistics, describe
 from erniecore.data.sources import DataSource, resolve
-from erniecore.data.workers import Pool, workers_of
 
 __all__ = [
     "ArrayDataset",

@@ -81,6 +81,12 @@ _FollowLinks = Annotated[
     typer.Option("--follow-links", help="Read files that are links to places outside of a model directory or adapter."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+RayOption = Annotated[
+    str,
+    typer.Option(
+        "--ray", metavar="ADDRESS", help="Encode on this Ray cluster, or `auto` (erniecore-ray); same result."
+    ),
+]
 
 
 def opens_models(command: Callable[..., R]) -> Callable[..., R]:

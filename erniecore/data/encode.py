@@ -7,7 +7,7 @@ processes (started afresh, so nothing is inherited) and joined in order: the res
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -18,9 +18,9 @@ from erniecore.data.opening import LIMITS, RawRow, ReadLimits
 from erniecore.data.patches import BoundedEncoder
 from erniecore.data.row_statistics import MAX_ERRORS, RowStatistics
 from erniecore.data.sources import DataSource
-from erniecore.data.workers import Pool, in_processes
-from erniecore.errors import ConfigError, DataError, ErnieError, PluginBroken, RowError
+from erniecore.errors import ConfigError, DataError, ErnieError, PluginBroken, RowError, UsageError
 from erniecore.host import Host
+from erniecore.registry import library
 from erniecore.sections import Section
 from erniecore.types.records import Origin, Record, messages_of
 from erniecore.types.samples import Encoder, Sample, expecting, media_reader
@@ -74,8 +74,28 @@ class Cached:
 
 
 Result = tuple[tuple[int, int], ArrayDataset, RowStatistics]
+#: does work elsewhere: ``(work, shared, items)`` -> ``work(shared, item)`` of every item, in order. All of them are pickled
+Pool: TypeAlias = Callable[[Callable[[Any, Any], Any], Any, Iterable[Any]], Iterator[Any]]
 #: what encodes: processes of this machine, 0: this process; or a pool of other machines
 Workers: TypeAlias = int | Pool
+#: encodes rows on a Ray cluster; another distribution
+_RAY = "erniecore_ray.rows"
+
+
+def workers_of(processes: int, ray: str) -> int | Pool:
+    """So many processes of this machine or, with the address of a Ray cluster, what encodes there.
+
+    Raises:
+        UsageError: both. PluginNotFound: the distribution for Ray is not installed.
+    """
+    if not ray:
+        return processes
+    if processes:
+        raise UsageError(
+            "rows are encoded by processes or by Ray", where="--workers and --ray", fix="leave one of them out"
+        )
+    pool: Pool = library(_RAY, "--ray").RayPool(ray)
+    return pool
 
 
 def encode(
@@ -145,6 +165,8 @@ def run(job: Job, chunks: Iterable[Chunk], workers: Workers) -> Iterator[Result]
     if not isinstance(workers, int):
         return workers(_encode_chunk, job, chunks)
     if workers:
+        from erniecore.data.workers import in_processes
+
         return in_processes(_encode_chunk, job, chunks, workers)
     return (_encode_chunk(job, chunk) for chunk in chunks)
 

@@ -12,36 +12,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from typing import Any, TypeAlias
+from typing import Any
 
 from erniecore_system import lifeline
 
-from erniecore.errors import EnvironmentFault, UsageError
-from erniecore.registry import library
-
-#: does work elsewhere: ``(work, shared, items)`` -> ``work(shared, item)`` of every item, in order. All of them are pickled
-Pool: TypeAlias = Callable[[Callable[[Any, Any], Any], Any, Iterable[Any]], Iterator[Any]]
+from erniecore.errors import EnvironmentFault
 
 #: items that wait per worker
 _AHEAD = 4
-#: encodes rows on a Ray cluster; another distribution
-_RAY = "erniecore_ray.rows"
-
-
-def workers_of(processes: int, ray: str) -> int | Pool:
-    """So many processes of this machine or, with the address of a Ray cluster, what encodes there.
-
-    Raises:
-        UsageError: both. PluginNotFound: the distribution for Ray is not installed.
-    """
-    if not ray:
-        return processes
-    if processes:
-        raise UsageError(
-            "rows are encoded by processes or by Ray", where="--workers and --ray", fix="leave one of them out"
-        )
-    pool: Pool = library(_RAY, "--ray").RayPool(ray)
-    return pool
 
 
 def in_processes(work: Callable[[Any, Any], Any], shared: Any, items: Iterable[Any], workers: int) -> Iterator[Any]:

@@ -5,6 +5,7 @@ import paddle  # noqa: TID253
 from erniecore_ernie5.audio_tokens import AudioTokens
 from erniecore_ernie5.image_tokens import ImageTokens
 from erniecore_ernie5.sequence import FIELDS, Markers, MediaTokens
+from erniecore_generation.cache import StaticCache
 
 SCALES = (1, 2, 4)
 MEDIA = MediaTokens(ImageTokens(16, 4, SCALES), AudioTokens(), Markers(6, 7, 8, 9))
@@ -48,8 +49,14 @@ def text(count, at):
     return MEDIA.text(np.arange(10, 10 + count), at, learned=False)
 
 
-def run(model, tokens, **changed):
+def run(model, tokens, cache=None, **changed):
     inputs = {name: paddle.to_tensor(getattr(tokens, name)[None]) for name in FIELDS if name != "bits"}
     inputs.update({name: paddle.to_tensor(value[None]) for name, value in changed.items()})
     with paddle.no_grad():
-        return model.features(paddle.to_tensor(tokens.ids[None]), **inputs)
+        return model.features(paddle.to_tensor(tokens.ids[None]), cache=cache, **inputs)
+
+
+def run_by_parts(model, parts):
+    """Hidden states of all positions, with keys and values of the parts before in a cache."""
+    cache = StaticCache(4, 64)
+    return np.concatenate([run(model, tokens, cache).hidden.numpy()[0] for tokens in parts])

@@ -16,6 +16,7 @@ from erniecore.api.command import (
     NOTHING,
     Chosen,
     JsonOption,
+    RayOption,
     opens_models,
     show_json,
     show_table,
@@ -41,12 +42,6 @@ Files = Annotated[
 ]
 Length = Annotated[int | None, typer.Option("--max-seq-len", min=2, help="Same as data.max_seq_len=N.")]
 Workers = Annotated[int, typer.Option("--workers", min=0, help="Processes; 0: this one.")]
-Ray = Annotated[
-    str,
-    typer.Option(
-        "--ray", metavar="ADDRESS", help="Encode on this Ray cluster, or `auto` (erniecore-ray); same result."
-    ),
-]
 
 
 @opens_models
@@ -60,7 +55,7 @@ def check(
         float, typer.Option(min=0, max=1, help="Fraction of bad rows up to which the exit code is 0.")
     ] = 0.0,
     workers: Workers = 0,
-    ray: Ray = "",
+    ray: RayOption = "",
     as_json: JsonOption = False,
 ) -> int:
     """Check every row and count it; with --model also its tokens, and patches of images. Exit code 4 when rows cannot be used."""
@@ -143,7 +138,7 @@ def stats(
     chosen: Chosen = NOTHING,
     max_seq_len: Length = None,
     workers: Workers = 0,
-    ray: Ray = "",
+    ray: RayOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Turns, roles and lengths; with --model also tokens, the fraction of loss tokens and the packing efficiency."""

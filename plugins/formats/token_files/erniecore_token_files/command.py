@@ -8,14 +8,7 @@ from typing import Annotated
 import typer
 
 from erniecore.api import EnvironmentFault
-from erniecore.api.command import JsonOption, load_settings, opens_models, show, show_json
-
-Ray = Annotated[
-    str,
-    typer.Option(
-        "--ray", metavar="ADDRESS", help="Encode on this Ray cluster, or `auto` (erniecore-ray); same result."
-    ),
-]
+from erniecore.api.command import JsonOption, RayOption, load_settings, opens_models, show, show_json
 
 
 @opens_models
@@ -38,7 +31,7 @@ def build(
         float, typer.Option(min=0, max=1, help="Fraction of bad rows up to which files are written.")
     ] = 0.0,
     workers: Annotated[int, typer.Option("--workers", min=0, help="Processes; 0: this one.")] = 0,
-    ray: Ray = "",
+    ray: RayOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Tokenize documents once, into indexed token files that every run maps into memory. Method `pt` trains on them."""

@@ -32,14 +32,13 @@ def counting(model: Any) -> Iterator[list[NDArray[np.float32]]]:
 
         return add
 
-    was_training = model.training
-    model.eval()
-    with ExitStack() as hooks, paddle.no_grad():
+    with ExitStack() as after, paddle.no_grad():
+        if model.training:
+            after.callback(model.train)
+        model.eval()
         for layer, total in zip(layers, found, strict=True):
-            hooks.callback(layer.register_forward_pre_hook(adding(total)).remove)
+            after.callback(layer.register_forward_pre_hook(adding(total)).remove)
         yield found
-    if was_training:
-        model.train()
 
 
 def expert_weights(model: Any, batches: Sequence[NDArray[np.int64]]) -> list[NDArray[np.float32]]:

@@ -10,7 +10,7 @@ from erniecore_ernie5.groups import grouped_attention, make_slots
 from erniecore_ernie5.image_tokens import scale_slices
 from erniecore_ernie5.model import Ernie5ForCausalLM
 from erniecore_ernie5.sequence import FIELDS, joined
-from media_tokens import MEDIA, SCALES, SIZES, image_tokens, run, text
+from media_tokens import MEDIA, SCALES, SIZES, image_tokens, run, run_by_parts, text
 
 
 @pytest.fixture(scope="module")
@@ -104,16 +104,9 @@ def test_levels_depend_on_codes_of_earlier_levels_alone(model):
 
 
 def test_a_cache_gives_what_a_whole_pass_gives(model):
-    from erniecore_generation.cache import StaticCache
-
     parts = [text(3, 0.0), *image_tokens(), text(2, 7.0)]
     whole = run(model, joined(parts)).hidden.numpy()[0]
-    cache, found = StaticCache(4, 64), []
-    for tokens in parts:
-        inputs = {name: paddle.to_tensor(getattr(tokens, name)[None]) for name in FIELDS if name != "bits"}
-        with paddle.no_grad():
-            found.append(model.features(paddle.to_tensor(tokens.ids[None]), cache=cache, **inputs).hidden.numpy()[0])
-    assert np.abs(np.concatenate(found) - whole).max() < 1e-5
+    assert np.abs(run_by_parts(model, parts) - whole).max() < 1e-5
 
 
 def test_text_with_fields_is_the_text_model(model):

@@ -9,8 +9,7 @@ from erniecore_ernie5.config import Ernie5Config
 from erniecore_ernie5.model import Ernie5ForCausalLM
 from erniecore_ernie5.sequence import FIELDS, READ, joined
 from erniecore_ernie5.state import Ernie5StateAdapter
-from erniecore_generation.cache import StaticCache
-from media_tokens import MEDIA, SIZES, image_tokens, run, text
+from media_tokens import MEDIA, SIZES, image_tokens, run, run_by_parts, text
 
 from erniecore.api import CheckpointError
 
@@ -86,12 +85,7 @@ def test_what_is_read_changes_what_follows_and_nothing_before(model):
 def test_a_cache_gives_what_a_whole_pass_gives_and_rows_of_a_batch_are_apart(model):
     parts = [text(3, 0.0), *image_tokens(), text(2, 7.0)]
     whole = run(model, joined(parts)).hidden.numpy()[0]
-    cache, found = StaticCache(4, 64), []
-    for tokens in parts:
-        inputs = {name: paddle.to_tensor(getattr(tokens, name)[None]) for name in FIELDS if name != "bits"}
-        with paddle.no_grad():
-            found.append(model.features(paddle.to_tensor(tokens.ids[None]), cache=cache, **inputs).hidden.numpy()[0])
-    assert np.abs(np.concatenate(found) - whole).max() < 1e-5
+    assert np.abs(run_by_parts(model, parts) - whole).max() < 1e-5
     rows = [joined([text(3, 0.0), *image_tokens(seed), text(2, 7.0)]) for seed in (0, 1)]
     inputs = {
         name: paddle.to_tensor(np.stack([getattr(row, name) for row in rows])) for name in FIELDS if name != "bits"
