@@ -90,7 +90,7 @@ class DecoderPlan:
 
     Attributes:
         embedding: [V, H]. frequencies: float32 [d / 2], see ``ops.rope_frequencies``. head_dim: d.
-        head: from H to V. epsilon: of every norm.
+        head: from H to V. epsilon: of every norm. embedding_scales: float32 [V], of an embedding in int8.
     """
 
     embedding: Tensor
@@ -100,6 +100,7 @@ class DecoderPlan:
     head_dim: int
     epsilon: float
     frequencies: Tensor
+    embedding_scales: Tensor | None = None
 
 
 @runtime_checkable

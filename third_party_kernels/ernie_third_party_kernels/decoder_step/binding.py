@@ -19,13 +19,15 @@ from ernie_third_party_kernels.tensors import Kernel, Threads, plain, pointer, t
 
 #: see ``Form`` in plan.h
 COLUMNS, OUTPUTS_FIRST, BFLOAT = 1, 2, 5
+#: see ``Table`` in plan.h
+TABLES = {paddle.float32: 0, paddle.bfloat16: 1, paddle.int8: 2}
 PACKED = {"int8": 3, "int4": 4, "nf4": 5}
 MATRIX_WORDS = 11
 #: tokens and columns beyond which matrix products of BLAS and attention by blocks are faster
 MOST_TOKENS, MOST_COLUMNS = 512, 128
 #: see ``Layer`` in plan.h: where the addresses of keys and values stand
 LAYER_WORDS = 2 + 10 * MATRIX_WORDS + 5 + 2
-MODEL_WORDS = 10 + MATRIX_WORDS
+MODEL_WORDS = 11 + MATRIX_WORDS
 
 Word: TypeAlias = Any  # a number, a tensor whose address it is, or None
 
@@ -84,8 +86,8 @@ class Step:
 def _model(plan: Any) -> Iterator[Word]:
     hidden, first = plan.embedding.shape[1], plan.blocks[0]
     yield from (len(plan.blocks), hidden, first.q.outputs // plan.head_dim, first.k.outputs // plan.head_dim)
-    yield from (plan.head_dim, plan.embedding.shape[0], int(plan.embedding.dtype == paddle.bfloat16))
-    yield from (plan.embedding, plan.frequencies, plan.norm)
+    yield from (plan.head_dim, plan.embedding.shape[0], TABLES[plan.embedding.dtype])
+    yield from (plan.embedding, plan.embedding_scales, plan.frequencies, plan.norm)
     yield from _matrix(plan.head)
 
 
@@ -154,12 +156,20 @@ def _stored(weight: Tensor) -> bool:
     return plain(weight) or bool(weight.dtype == paddle.bfloat16 and weight.is_contiguous())
 
 
+def _table_fits(plan: Any) -> bool:
+    """Whether the embedding lies as the library reads it."""
+    if plan.embedding_scales is None:
+        return _stored(plan.embedding)
+    scales, values = plan.embedding_scales, plan.embedding
+    return values.dtype == paddle.int8 and values.is_contiguous() and plain(scales) and scales.shape == values.shape[:1]
+
+
 def _supported(plan: Any) -> bool:
     """Whether the library can run a plan."""
     V, H = plan.embedding.shape
     d, scorings = plan.head_dim, {"softmax", "sigmoid"}
     good = bool(plan.blocks) and d % 2 == 0 and plan.frequencies.shape == [d // 2] and plan.norm.shape == [H]
-    good = good and _stored(plan.embedding) and plain(plan.frequencies, plan.norm) and _fits(plan.head, H, V)
+    good = good and _table_fits(plan) and plain(plan.frequencies, plan.norm) and _fits(plan.head, H, V)
     if not good:
         return False
     wide, narrow = plan.blocks[0].q.outputs, plan.blocks[0].k.outputs

@@ -32,8 +32,11 @@ static void embed(const Step& step, i64 token) {
     const i64 half = model.head_size / 2;
     float* stream = step.memory.stream + token * model.hidden;
     const i64 first = step.pass.ids[token] * model.hidden;
-    if (model.bfloat_embedding) {
+    if (model.table == BFLOATS) {
         for (i64 i = 0; i < model.hidden; ++i) stream[i] = number(static_cast<const uint16_t*>(model.embedding)[first + i]);
+    } else if (model.table == BYTES) {
+        const float scale = model.embedding_scales[step.pass.ids[token]];
+        for (i64 i = 0; i < model.hidden; ++i) stream[i] = scale * static_cast<const int8_t*>(model.embedding)[first + i];
     } else {
         std::memcpy(stream, static_cast<const float*>(model.embedding) + first, sizeof(float) * model.hidden);
     }

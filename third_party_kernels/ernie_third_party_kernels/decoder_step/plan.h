@@ -30,11 +30,14 @@ struct Layer {
     float *keys, *values;  // [rows, capacity, key heads, head size]
 };
 
+// How an embedding is stored. BYTES: int8 with a scale per word.
+enum Table : i64 { FLOATS, BFLOATS, BYTES };
+
 struct Model {
     i64 layers, hidden, heads, key_heads, head_size, vocabulary;
-    i64 bfloat_embedding;  // 0: float32
+    Table table;
     const void* embedding;
-    const float *frequencies, *norm;
+    const float *embedding_scales, *frequencies, *norm;
     Matrix head;
 };
 

@@ -74,6 +74,8 @@ def write_packed(bundle: ModelBundle, directory: Path, *, dtype: str, max_shard_
         raise _refused(
             "a quantized KV cache beside weights as they are", "quantized weights too: `mix_quant` has no other"
         )
+    if heads := [name for name in packed if name.endswith(("embed_tokens.weight", "lm_head.weight"))]:
+        raise _refused("a quantized head", "a head as it was: quantizer.head=none", heads[0])
     quant_dtypes = {entry.stored.quant_dtype for entry in packed.values()}
     dtype = dtype or memory_dtype(bundle)
     for accepted, write in _WRITERS.items():

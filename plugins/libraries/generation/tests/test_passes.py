@@ -18,6 +18,7 @@ from erniecore_generation.sampling import Sampling
 from erniecore_generation.speculate import make_drafter
 from erniecore_lora.build import adapt
 from erniecore_lora.config import LoraConfig, Variant
+from erniecore_weight_only.plugin import wint8
 from erniecore_weight_only.schemes import Scheme
 
 from erniecore.api import ops
@@ -141,6 +142,27 @@ def test_an_embedding_of_bfloat16_values_stays_in_bfloat16(use, kind):
             assert found[2] == bool(threads)
             assert np.array_equal(found[0], expected[0])
             np.testing.assert_allclose(found[1], expected[1], rtol=0, atol=1e-5 * np.abs(expected[1]).max())
+
+
+@pytest.mark.parametrize("isa", library.LIBRARIES)
+@pytest.mark.parametrize("head", ["int8", "bf16"])
+@pytest.mark.parametrize("kind", ["dense", "wide", "moe", "dense with biases, untied", "tied, with a bias"])
+def test_packed_heads(use, kind, head, isa):
+    """A head in int8 or bfloat16, and the embedding that shares its weight, beside linear layers in int8."""
+    if isa not in library.usable(library.processor_flags()):
+        pytest.skip(f"no library {isa} for this processor")
+    model = build(KINDS.get(kind, {**EVEN, "use_bias": True, "weight_share_add_bias": True}))
+    agree(wint8.ernie_quantize_model(config=wint8.Config(head=head), model=model, phase="train"), use, isa=isa)
+
+
+def test_rows_with_a_packed_head_have_the_bits_that_they_have_alone(use):
+    model, many = build(EVEN), [7, 1, 12, *range(1, 18)]
+    model = wint8.ernie_quantize_model(config=wint8.Config(head="int8"), model=model, phase="train")
+    use(2)
+    rows = prompts(model, many)
+    logits = decode(model, rows, 3)[1]
+    for row in (0, 2, 19):
+        assert np.array_equal(decode(model, [rows[row]], 3)[1][:, 0], logits[:, row])
 
 
 def test_an_adapter_that_is_not_merged(use):

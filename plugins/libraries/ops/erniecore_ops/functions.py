@@ -27,6 +27,8 @@ from erniecore_ops.packed_weights import (
     quantized_matmul_backward,
     unpack_int4,
 )
+from erniecore_ops.quantized_head import head_logits, head_matrix, quantized_heads, quantized_rows
+from erniecore_ops.quantized_linear import quantized_linear
 from erniecore_ops.quantizing import (
     NF4_MIDDLES,
     TOP,
@@ -82,6 +84,8 @@ __all__ = [
     "grouped_rows",
     "grouped_swiglu",
     "hadamard",
+    "head_logits",
+    "head_matrix",
     "linear_cross_entropy",
     "rematerialized",
     "chunked_grouped_matmul",
@@ -90,8 +94,11 @@ __all__ = [
     "quantized_grouped_matmul",
     "quantized_grouped_matmul_backward",
     "dequantize",
+    "quantized_heads",
+    "quantized_linear",
     "quantized_matmul",
     "quantized_matmul_backward",
+    "quantized_rows",
     "quick_gelu",
     "rms_norm",
     "rope_frequencies",

@@ -14,7 +14,9 @@ from paddle.autograd import PyLayer
 from erniecore_ops._attention_plan import softmax_rows_
 from erniecore_ops.bfloat16_weights import bfloat16_matmul
 from erniecore_ops.kernels import replaceable
+from erniecore_ops.packed_weights import QuantizedMatrix, quantized_matmul, quantized_matmul_backward
 from erniecore_ops.parallel import parallel_map, row_ranges
+from erniecore_ops.quantized_head import head_matrix
 from erniecore_ops.shards import sharded_parameters
 
 #: The label of positions without a target, as ``ignore_index`` of Paddle's losses has it.
@@ -37,44 +39,50 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is to be computed: learned positions (None = all), their pieces, and whose gradients are wanted."""
+    """What is to be computed: learned positions (None = all), their pieces, the head if it is quantized, and whose gradients are
+    wanted."""
 
     where: Tensor | None
     pieces: list[Piece]
     transposed: bool
+    quantized: QuantizedMatrix | None
     hidden: bool
     weight: bool
     bias: bool
+
+    def head(self, weight: Tensor, bias: Tensor | None) -> Head:
+        """The head without gradients."""
+        used = weight.detach() if self.quantized is None else self.quantized
+        return Head(used, None if bias is None else bias.detach(), self.transposed)
 
 
 class Head(NamedTuple):
     """The head without gradients."""
 
-    weight: Tensor
+    weight: Tensor | QuantizedMatrix
     bias: Tensor | None
     transposed: bool
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[c, H] -> [c, V]."""
-        logits = self._multiply(hidden, self.transposed)
+        logits = self._multiply(hidden)
         return logits if self.bias is None else logits.add_(self.bias)
 
     def back(self, d_cV: Tensor, out: Tensor) -> None:
         """The gradient of the rows into ``out``: [c, V] -> [c, H]."""
-        if self.is_bfloat16:
-            paddle.assign(self._multiply(d_cV, not self.transposed), output=out)
+        if isinstance(self.weight, QuantizedMatrix):
+            paddle.assign(quantized_matmul_backward(d_cV, self.weight), output=out)
+        elif self.weight.dtype == paddle.bfloat16:
+            paddle.assign(bfloat16_matmul(d_cV, self.weight, not self.transposed), output=out)
         else:
             paddle.matmul(d_cV, self.weight, transpose_y=not self.transposed, out=out)
 
-    @property
-    def is_bfloat16(self) -> bool:
-        """Whether the weight is kept in bfloat16 beside rows in float32."""
-        return bool(self.weight.dtype == paddle.bfloat16)
-
-    def _multiply(self, rows: Tensor, transposed: bool) -> Tensor:
-        if self.is_bfloat16:
-            return bfloat16_matmul(rows, self.weight, transposed)
-        return paddle.matmul(rows, self.weight, transpose_y=transposed)
+    def _multiply(self, rows: Tensor) -> Tensor:
+        if isinstance(self.weight, QuantizedMatrix):
+            return quantized_matmul(rows, self.weight)
+        if self.weight.dtype == paddle.bfloat16:
+            return bfloat16_matmul(rows, self.weight, self.transposed)
+        return paddle.matmul(rows, self.weight, transpose_y=self.transposed)
 
 
 class Sums:
@@ -113,8 +121,8 @@ def linear_cross_entropy(
 
     Args:
         hidden: [T, H]. weight: [H, V], or [V, H] when ``transposed``. bias: [V]. A frozen bfloat16 weight is used as it is,
-            widened as it is multiplied. A weight that is one rank's part of the vocabulary is bound in
-            ``sharded_parameters`` to what computes the loss with it.
+            widened as it is multiplied. A quantized one is bound in ``quantized_heads``. A weight that is one rank's part of
+            the vocabulary is bound in ``sharded_parameters`` to what computes the loss with it.
         labels: integers [T]; IGNORE = not learned.
         chunk: positions per piece; 0 chooses.
     Returns:
@@ -128,7 +136,8 @@ def linear_cross_entropy(
             hidden, weight, labels, transposed=transposed, bias=bias, chunk=chunk
         )
         return shared
-    V = weight.shape[0 if transposed else 1]
+    quantized = head_matrix(weight)
+    V = quantized.outputs if quantized else weight.shape[0 if transposed else 1]
     labels_T = labels.numpy().astype(np.int64)
     learned = np.flatnonzero(labels_T != IGNORE)
     targets = labels_T[learned]
@@ -139,10 +148,11 @@ def linear_cross_entropy(
     size = chunk or max(FEWEST, LOGITS // V)
     pieces = [_piece(start, targets[start : start + size], V) for start in range(0, len(targets), size)]
     kept = weight.dtype == paddle.bfloat16 and weight.stop_gradient and dtype == "float32"
+    kept = kept or quantized is not None
     inputs = [None if x is None else x.astype(dtype) for x in (hidden, None if kept else weight, bias)]
     inputs[1] = weight if kept else inputs[1]
     wanted = [paddle.is_grad_enabled() and x is not None and not x.stop_gradient for x in inputs]
-    loss: Tensor = _LinearCrossEntropy.apply(*inputs, Work(where, pieces, transposed, *wanted))
+    loss: Tensor = _LinearCrossEntropy.apply(*inputs, Work(where, pieces, transposed, quantized, *wanted))
     return loss
 
 
@@ -164,7 +174,7 @@ class _LinearCrossEntropy(PyLayer):  # type: ignore[misc]
         loss_T = paddle.zeros(hidden.shape[:1], hidden.dtype)
         if not work.pieces:
             return loss_T
-        head = Head(weight.detach(), None if bias is None else bias.detach(), work.transposed)
+        head = work.head(weight, bias)
         hidden_nH = _learned(hidden.detach(), work.where)
         ctx.back_nH = paddle.empty_like(hidden_nH) if work.hidden else None
         losses = [_forward_piece(piece, hidden_nH, head, work, ctx) for piece in work.pieces]
@@ -211,7 +221,7 @@ def _forward_piece(piece: Piece, hidden_nH: Tensor, head: Head, work: Work, ctx:
 
 def _weighted_sums(work: Work, hidden: Tensor, weight: Tensor, bias: Tensor | None, g_n1: Tensor) -> Sums:
     """Gradients of the head where positions have different factors: another pass over the logits."""
-    head = Head(weight, None if bias is None else bias.detach(), work.transposed)
+    head = work.head(weight, bias)
     hidden_nH, sums = _learned(hidden, work.where), Sums()
     for piece in work.pieces:
         hidden_cH = hidden_nH[piece.rows]

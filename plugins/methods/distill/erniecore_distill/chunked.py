@@ -33,11 +33,8 @@ class Head(NamedTuple):
     def logits(self, hidden: Tensor) -> Tensor:
         """[c, H] -> [c, V], float32 (float64 of float64)."""
         sharded: Any = ops.sharded_parameters.of(self.weight)
-        if isinstance(sharded, ShardedVocabulary):
-            logits = sharded.logits(hidden, self.weight, transposed=self.transposed, bias=self.bias)
-        else:
-            logits = paddle.matmul(hidden, self.weight, transpose_y=self.transposed)
-            logits = logits if self.bias is None else logits + self.bias
+        compute = sharded.logits if isinstance(sharded, ShardedVocabulary) else ops.head_logits
+        logits: Tensor = compute(hidden, self.weight, transposed=self.transposed, bias=self.bias)
         return logits if logits.dtype == paddle.float64 else logits.astype("float32")
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from erniecore.api import ConfigError, UsageError
 from erniecore.api.data import MediaReader
+from erniecore.api.parallel import PackedLayer
 from erniecore.api.run import open_model
 from erniecore_distill.cache import Cache
 from erniecore_distill.teachers import CachedTeacher, OnlineTeacher, Teacher
@@ -132,8 +133,10 @@ def vocabulary(model: Any) -> int:
 
 
 def dtype_of(model: Any) -> str:
-    """The precision of a model's head, as a word."""
-    return str(model.head()[0].dtype).rpartition(".")[2]
+    """The precision of a model's head, as a word; of a quantized one, that in which it computes."""
+    packed = [layer.compute_dtype for layer in model.sublayers() if isinstance(layer, PackedLayer)]
+    dtype = packed[0] if packed else model.head()[0].dtype
+    return str(dtype).rpartition(".")[2]
 
 
 def model_directory(path: str) -> Path:

@@ -197,9 +197,7 @@ class Ernie3(nn.Layer):  # type: ignore[misc]
     def logits(self, hidden: Tensor) -> Tensor:
         """float32 logits [..., V] of hidden states [..., H] of either task module."""
         weight, transposed, bias = self.head()
-        if self.model.embed_tokens.compact:
-            return ops.frozen_linear(hidden, weight, bias, transposed=transposed)
-        return paddle.matmul(hidden, weight, transpose_y=transposed).astype("float32")
+        return ops.head_logits(hidden, weight, transposed=transposed, bias=bias)
 
     def head(self) -> tuple[Tensor, bool, None]:
         """The embedding [V, H], transposed; no bias. Both task modules share it."""

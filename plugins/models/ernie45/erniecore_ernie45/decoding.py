@@ -5,13 +5,23 @@ another plugin replaced by ones that cannot be described make the answer None.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import paddle  # noqa: TID253
 from paddle import nn  # noqa: TID253
 
 from erniecore.api import ops
-from erniecore.api.decoding import DecoderBlock, DecoderPlan, Projection, computes_as, projection_of, without_hooks
+from erniecore.api.decoding import (
+    DecoderBlock,
+    DecoderPlan,
+    Projection,
+    ProjectionLayer,
+    computes_as,
+    projection_of,
+    without_hooks,
+)
+from erniecore.api.quantizer import StoredWeight
 from erniecore_ernie45.layers import MLP, Attention, Embedding, RMSNorm
 from erniecore_ernie45.residual import Residual
 
@@ -24,21 +34,38 @@ def plan_of(model: Any, kind: Any, layers: Mapping[Any, Describe]) -> DecoderPla
     if not computes_as(model, kind) or not without_hooks([model, *model.sublayers()]):
         return None
     stack = model.model
-    if type(stack.embed_tokens) is not Embedding or type(stack.norm) is not RMSNorm:
+    table = table_of(stack.embed_tokens)
+    if table is None or type(stack.norm) is not RMSNorm:
         return None
     described = [layers[type(layer)](layer) if type(layer) in layers else None for layer in stack.layers]
     blocks, head = tuple(block for block in described if block is not None), head_of(model)
     if head is None or len(blocks) < len(described):
         return None
-    arch, embedding = model.arch, stack.embed_tokens.weight
+    arch, (embedding, scales) = model.arch, table
     with paddle.no_grad():
         frequencies = ops.rope_frequencies(arch.head_dim, arch.rope_theta)
-    return DecoderPlan(embedding, blocks, stack.norm.weight, head, arch.head_dim, arch.rms_norm_eps, frequencies)
+    rest = arch.head_dim, arch.rms_norm_eps, frequencies, scales
+    return DecoderPlan(embedding, blocks, stack.norm.weight, head, *rest)
+
+
+def table_of(layer: Any) -> tuple[Any, Any] | None:
+    """The weight of an embedding, and the scales of a quantized one or None; None for a layer that cannot be described."""
+    if type(layer) is Embedding:
+        return layer.weight, None
+    described = layer.projection("weight") if isinstance(layer, ProjectionLayer) else None
+    if described is None:
+        return None
+    weight = described.weight
+    return (weight.qweight, weight.scales) if isinstance(weight, StoredWeight) else (weight, None)
 
 
 def head_of(model: Any) -> Projection | None:
     """The output head; None for one that is not the model's own."""
     layer, tied = model.lm_head, model.arch.tie_word_embeddings
+    owner = model.model.embed_tokens if tied else layer
+    if isinstance(owner, ProjectionLayer):
+        described = owner.projection("weight")
+        return described if layer is None or described is None else replace(described, bias=layer.bias)
     if layer is not None and not (tied or type(layer) is nn.Linear):
         return None
     weight, transposed, bias = model.head()

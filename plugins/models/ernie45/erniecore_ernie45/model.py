@@ -159,17 +159,14 @@ class Ernie45ForCausalLM(nn.Layer):  # type: ignore[misc]
     def logits(self, hidden: Tensor) -> Tensor:
         """float32 logits [..., V] of hidden states [..., H] after the final norm."""
         weight, transposed, bias = self.head()
-        if self.model.embed_tokens.compact and transposed:
-            return ops.frozen_linear(hidden, weight, bias, transposed=True)
-        logits = paddle.matmul(hidden, weight, transpose_y=transposed)
-        return (logits if bias is None else logits + bias).astype("float32")
+        return ops.head_logits(hidden, weight, transposed=transposed, bias=bias)
 
     def head(self) -> tuple[Tensor, bool, Tensor | None]:
-        """(weight, transposed, bias): the embedding [V, H] when tied, else [H, V]."""
+        """(weight, transposed, bias): the embedding [V, H] when tied, else [H, V] of a linear layer or [V, H] of a packed one."""
         bias = None if self.lm_head is None else self.lm_head.bias
         if self.arch.tie_word_embeddings:
             return self.model.embed_tokens.weight, True, bias
-        return self.lm_head.weight, False, bias
+        return self.lm_head.weight, not isinstance(self.lm_head, nn.Linear), bias
 
     def decoder_plan(self) -> DecoderPlan | None:
         from erniecore_ernie45.decoding import dense_block, plan_of
@@ -178,7 +175,8 @@ class Ernie45ForCausalLM(nn.Layer):  # type: ignore[misc]
 
     def hold_embedding(self) -> None:
         """See ``CompactEmbedding`` of ``erniecore.api.decoding``."""
-        self.model.embed_tokens.hold()
+        if isinstance(self.model.embed_tokens, Embedding):
+            self.model.embed_tokens.hold()
 
     def after_step(self, *, rate: float = 0.0) -> None:
         """Nothing to do after an optimizer step."""

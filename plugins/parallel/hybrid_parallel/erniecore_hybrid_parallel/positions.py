@@ -33,7 +33,6 @@ from erniecore.api.parallel import Features
 from erniecore_hybrid_parallel.comm import Comm
 from erniecore_hybrid_parallel.regions import collect, join, local_slice, total
 from erniecore_hybrid_parallel.tensor import Shard
-from erniecore_hybrid_parallel.vocabulary import plain_logits
 
 Ints = NDArray[np.int64]
 
@@ -166,7 +165,7 @@ class RowHead:
 
     def logits(self, hidden: Tensor, weight: Tensor, *, transposed: bool, bias: Tensor | None) -> Tensor:
         """The whole logits: of all positions, which every rank of the context has."""
-        compute = plain_logits if self.further is None else self.further.logits
+        compute = ops.head_logits if self.further is None else self.further.logits
         logits: Tensor = compute(hidden, weight, transposed=transposed, bias=bias)
         return logits
 

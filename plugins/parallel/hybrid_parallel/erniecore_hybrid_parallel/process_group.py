@@ -31,7 +31,7 @@ from erniecore_hybrid_parallel.pipe import open_pipe
 from erniecore_hybrid_parallel.placement import Placements
 from erniecore_hybrid_parallel.positions import ContextShard, shard_positions
 from erniecore_hybrid_parallel.stages import build_stage
-from erniecore_hybrid_parallel.tensor import Shard, check_packed, shard_model
+from erniecore_hybrid_parallel.tensor import Shard, check_head, check_packed, shard_model
 
 #: bytes per rank in the first round of ``all_gather_object``; longer values need a second round
 _ROUND = 2040
@@ -230,7 +230,7 @@ class HybridProcessGroup:
         shard = Shard(self.tensor, sequence=self.config.sequence)
         spread: list[str] = []
         if self.mesh.expert > 1 or self.tensor.size > 1:
-            check_packed(model, "parallel.expert" if self.mesh.expert > 1 else "parallel.tensor")
+            check_packed(model, "parallel.tensor" if self.tensor.size > 1 else "parallel.expert")
             holders, cut = (self.world.comm(self.mesh.expert_groups(*axes)) for axes in ((), ("tensor",)))
             spread = shard_experts(model, layout, holders, cut, shard)
             self.placements.put(spread, self.placements.experts())
@@ -250,6 +250,7 @@ class HybridProcessGroup:
     def share_layers(self, model: Any, layout: Layout, split: Sequence[int]) -> Any:
         """Keep only the layers of this pipeline stage."""
         assert self.pipe is not None
+        check_head(model, "parallel.pipeline")
         model, shared = build_stage(model, layout.stages, self.pipe, split)
         self.at_both_ends, model.no_head.shards = frozenset(shared), self.tensor.size
         for name in shared if self.pipe.stage else ():  # the first stage counts them

@@ -21,7 +21,6 @@ from erniecore.api.parallel import Features, ShardedVocabulary, Stages
 from erniecore_hybrid_parallel.pipe import Pipe
 from erniecore_hybrid_parallel.positions import SharedRows
 from erniecore_hybrid_parallel.split import ranges
-from erniecore_hybrid_parallel.vocabulary import plain_logits
 
 
 class PipelineModel:
@@ -69,7 +68,7 @@ class PipelineModel:
             return _zeros(hidden)
         weight, transposed, bias = self.head()
         sharded = ops.sharded_parameters.of(weight)
-        compute = sharded.logits if isinstance(sharded, ShardedVocabulary) else plain_logits
+        compute = sharded.logits if isinstance(sharded, ShardedVocabulary) else ops.head_logits
         return compute(hidden, weight, transposed=transposed, bias=bias).astype("float32")
 
 

@@ -18,6 +18,7 @@ from paddle import Tensor, nn  # noqa: TID253
 from paddle.nn import functional as F  # noqa: TID253
 
 from erniecore.api import ConfigError, PluginError, ops
+from erniecore.api.experts import ExpertLayer
 from erniecore.api.layers import derived, keep_part, replaced
 from erniecore.api.parallel import Layout, PackedLayer, ShardableWeights
 from erniecore_hybrid_parallel.comm import Comm
@@ -205,10 +206,19 @@ def check_heads(architecture: Mapping[str, Any], size: int) -> None:
 
 
 def check_packed(model: Any, key: str) -> None:
-    """Raises ``ConfigError`` if the model has quantized weights whose layer does not say how they are cut."""
+    """Raises ``ConfigError`` if the model has quantized weights whose layer does not say how they are cut: of experts alone for
+    ``parallel.expert``, which cuts nothing else."""
+    kind: Any = ExpertLayer if key == "parallel.expert" else object
     for name, layer in model.named_sublayers():
-        if isinstance(layer, PackedLayer) and not isinstance(layer, ShardableWeights):
+        if isinstance(layer, PackedLayer) and isinstance(layer, kind) and not isinstance(layer, ShardableWeights):
             raise ConfigError.at(key, f"these quantized weights cannot be shared among ranks ({name}); set it to 1")
+
+
+def check_head(model: Any, key: str) -> None:
+    """Raises ``ConfigError`` if the head is quantized: it is no parameter that two stages could share."""
+    weight = model.head()[0]
+    if all(weight is not parameter for parameter in model.parameters()):
+        raise ConfigError.at(key, "stages cannot share a quantized head; set it to 1, or quantizer.head to none")
 
 
 def find_cuts(model: Any, layout: Layout, done: Collection[str]) -> Iterator[Cut]:

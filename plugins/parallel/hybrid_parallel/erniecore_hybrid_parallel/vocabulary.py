@@ -14,6 +14,7 @@ import paddle  # noqa: TID253
 from paddle import Tensor  # noqa: TID253
 from paddle.autograd import PyLayer  # noqa: TID253
 
+from erniecore.api import ops
 from erniecore.api.method import IGNORE
 from erniecore_hybrid_parallel.comm import Comm
 from erniecore_hybrid_parallel.regions import enter, join
@@ -48,13 +49,7 @@ class VocabShard:
 
     def logits(self, hidden: Tensor, weight: Tensor, *, transposed: bool, bias: Tensor | None) -> Tensor:
         """The logits of all parts, joined in the order of ranks."""
-        return join(plain_logits(enter(hidden, self.comm), weight, transposed=transposed, bias=bias), self.comm)
-
-
-def plain_logits(hidden: Tensor, weight: Tensor, *, transposed: bool, bias: Tensor | None) -> Tensor:
-    """[n, H] -> [n, V] of a weight [H, V], or [V, H] when ``transposed``."""
-    logits = paddle.matmul(hidden, weight, transpose_y=transposed)
-    return logits if bias is None else logits + bias
+        return join(ops.head_logits(enter(hidden, self.comm), weight, transposed=transposed, bias=bias), self.comm)
 
 
 class _Work:

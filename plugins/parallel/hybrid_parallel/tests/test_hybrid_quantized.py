@@ -21,6 +21,7 @@ ALONE = {
     "wint4": {"model": "untied", **LORA, "quantizer__name": "wint4", "quantizer__group_size": 16},
     "wint4-8": {"model": "moe", **LORA, "quantizer__name": "wint4-8"},
     "ccq": {"model": "moe", **LORA, "quantizer__name": "ccq-2.06", "quantizer__layers": "[mlp.experts.*]"},
+    "head": {"model": "moe", **LORA, "quantizer__name": "wint8", "quantizer__head": "int8"},
     "fp8": {"model": "untied", "train__accumulation": 2, **FP8},
     "fp8-moe": {"model": "moe", "train__accumulation": 2, **FP8},
 }
@@ -28,12 +29,16 @@ TENSOR = {"parallel__name": "hybrid", "parallel__tensor": 2}
 SEQUENCE = {**TENSOR, "parallel__sequence": "true"}
 EXPERT = {"parallel__name": "hybrid", "parallel__data": 2, "parallel__expert": 2, "train__accumulation": 1}
 PIPELINE = {"parallel__name": "hybrid", "parallel__pipeline": 2}
+STAGE_3 = {"parallel__name": "hybrid", "parallel__sharding": 2, "parallel__sharding_stage": 3, "train__accumulation": 1}
+CONTEXT = {"parallel__name": "hybrid", "parallel__context": 2}
 LAYOUTS = {"tensor": TENSOR, "sequence": SEQUENCE, "expert": EXPERT, "pipeline": PIPELINE}
+LAYOUTS |= {"stage 3": STAGE_3, "context": CONTEXT}
 CASES = [
     *((name, "tensor") for name in ("wint8", "wint4", "wint4-8", "fp8", "fp8-moe")),
     *((name, "expert") for name in ("wint4-8", "ccq", "fp8-moe")),
     ("fp8-moe", "sequence"),
     *((name, "pipeline") for name in ("fp8", "fp8-moe")),
+    *(("head", layout) for layout in ("expert", "stage 3", "context")),
 ]
 #: whose codes are looked at, and whose checkpoints go from one process to several and the other way
 LOOKED_AT = [("wint4", "tensor"), ("wint4-8", "tensor"), ("wint4-8", "expert"), ("ccq", "expert")]
@@ -155,15 +160,10 @@ def test_what_parts_cannot_be_says_why(hybrid_home, words, changes, text, tmp_pa
 
     from erniecore_hybrid_parallel.tensor import Shard, shard_model
 
-    from erniecore.config.compose import load
-    from erniecore.engine.opening import open_device
     from erniecore.engine.preparation.model import model_layout
-    from erniecore.engine.preparation.prepare import prepare
-    from erniecore.engine.training.build import build_model
 
-    context = prepare(load(None, words(tmp_path / "run", **changes), {}, {}), console="none")
-    open_device(context.device, context.cluster, context.kernels)
-    model, settings = build_model(context), context.settings
+    context, model = built(words(tmp_path / "run", **changes))
+    settings = context.settings
     name, plan = settings.plugins.get("adapter", ""), ParallelPlan({"tensor": 2})
     described = context.model
     layout = model_layout(context.host, described.architecture, described.head, settings.adapter, name, plan)
@@ -171,3 +171,28 @@ def test_what_parts_cannot_be_says_why(hybrid_home, words, changes, text, tmp_pa
     with pytest.raises(ConfigError, match=text) as caught:
         shard_model(model, layout, Shard(comm))
     assert caught.value.problems[0].key.startswith("parallel.tensor")
+
+
+@pytest.mark.parametrize("head", ["int8", "bf16"])
+def test_a_quantized_head_is_whole_on_its_rank(hybrid_home, words, head, tmp_path):
+    from erniecore_hybrid_parallel.tensor import check_head, check_packed
+
+    _, model = built(words(tmp_path / "run", **{**ALONE["head"], "quantizer__head": head}))
+    with pytest.raises(ConfigError, match=r"parallel\.tensor.*cannot be shared among ranks \(model\.embed_tokens\)"):
+        check_packed(model, "parallel.tensor")
+    check_packed(model, "parallel.expert")
+    with pytest.raises(ConfigError, match=r"parallel\.pipeline.*stages cannot share a quantized head"):
+        check_head(model, "parallel.pipeline")
+    check_head(built(words(tmp_path / "plain", **ALONE["wint8"]))[1], "parallel.pipeline")
+
+
+def built(words):
+    """What a run of these words has prepared, and its model."""
+    from erniecore.config.compose import load
+    from erniecore.engine.opening import open_device
+    from erniecore.engine.preparation.prepare import prepare
+    from erniecore.engine.training.build import build_model
+
+    context = prepare(load(None, words, {}, {}), console="none")
+    open_device(context.device, context.cluster, context.kernels)
+    return context, build_model(context)

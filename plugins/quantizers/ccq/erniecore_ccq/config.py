@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from erniecore_weight_only.config import PATTERNS, Patterns
+from erniecore_weight_only.config import PATTERNS, HeadConfig, Patterns
 
 from erniecore.api import Field
 
 
-class CcqConfig(Patterns):
-    """Layers by quant dtype. Embeddings, routers, norms and heads are never quantized."""
+class CcqConfig(Patterns, HeadConfig):
+    """Layers by quant dtype. Routers, norms, and embeddings that are no head, are never quantized."""
 
     layers: tuple[str, ...] = Field(
         ("*",), description=f"Layers to quantize to convolutional codes. {PATTERNS}`*`: every linear layer and expert."

@@ -8,9 +8,11 @@ from typing import Any
 
 import paddle  # noqa: TID253
 from erniecore_weight_only.layers import PackedExperts, PackedLinear, PackedWeight
-from erniecore_weight_only.matmul import grouped_matmul, matmul
+from erniecore_weight_only.matmul import grouped_matmul
 from erniecore_weight_only.schemes import Scheme
 from paddle import Tensor, nn  # noqa: TID253
+
+from erniecore.api import ops
 
 
 class ScaledLinear(PackedLinear):
@@ -27,7 +29,7 @@ class ScaledLinear(PackedLinear):
 
     def matmul(self, parameter: str, x: Tensor, routes: Any = None) -> Tensor:
         """Part of the protocol ``PackedLayer``."""
-        return matmul(x / self.input_scale.astype(x.dtype), self)
+        return ops.quantized_linear(x / self.input_scale.astype(x.dtype), self.matrix)
 
     def dequantized(self, parameter: str) -> Tensor:
         """Part of the protocol ``PackedLayer``."""

@@ -24,7 +24,7 @@ import paddle  # noqa: TID253
 from paddle import Tensor  # noqa: TID253
 
 from erniecore.api import NumericsError, ops
-from erniecore.api.layers import stored_parts
+from erniecore.api.layers import filled, stored_parts
 from erniecore_weight_only.schemes import Scheme
 
 NF4 = ops.NF4
@@ -65,6 +65,34 @@ def encode_stored(weight: Tensor, scheme: Scheme) -> tuple[Packed, ops.RoundingE
         return None
     dtype, parts = found
     made = ops.quantize_parts(parts, dtype, weight.shape, scheme.quant_dtype, scheme.group)
+    return _packed(made, scheme), made.error
+
+
+def encode_rows(
+    weight: Tensor, scheme: Scheme, where: str, *, rows_first: bool
+) -> tuple[Packed, ops.RoundingError | None]:
+    """Of a head or an embedding, and what quantization changes, where that was measured; ``weight`` may be empty, and stays so
+    where its file is read row by row.
+
+    Args:
+        weight: [O, I] if ``rows_first``, else [I, O].
+    Raises:
+        NumericsError: a value that is not finite; ``where`` names the weight.
+    """
+    if not rows_first:
+        found = encode_stored(weight, scheme)
+        return found if found is not None else (encode(filled(weight), scheme, where), None)
+    outputs, inputs = weight.shape
+    stored = stored_parts(weight) if weight.dtype == paddle.float32 else None
+    if stored is None or stored[0] not in _EXACT:
+        values = filled(weight).detach()
+        if not values.place.is_cpu_place():
+            return _encode_in_parts(values.t(), scheme, where), None
+        stored = "float32", iter([values.astype("float32").contiguous().numpy()])
+    made = ops.quantize_parts(
+        (part.T for part in stored[1]), stored[0], [inputs, outputs], scheme.quant_dtype, scheme.group
+    )
+    _check_finite(made.scales, weight, where)
     return _packed(made, scheme), made.error
 
 

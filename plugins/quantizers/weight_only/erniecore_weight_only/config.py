@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import field_validator
 
@@ -26,8 +26,18 @@ class Patterns(QuantizerConfig):
         return tuple(value) if isinstance(value, list) else value
 
 
-class LayersConfig(Patterns):
-    """The same for every linear layer. Embeddings, routers and heads are never quantized."""
+class HeadConfig(QuantizerConfig):
+    """The largest matrix of a small model."""
+
+    head: Literal["none", "bf16", "int8"] = Field(
+        "none",
+        description="The output head, and the embedding if both share one weight: `none` leaves it as it is, `bf16` keeps it in \
+bfloat16, `int8` quantizes it with one scale per word.",
+    )
+
+
+class LayersConfig(Patterns, HeadConfig):
+    """The same for every linear layer. Routers, and embeddings that are no head, are never quantized."""
 
     layers: tuple[str, ...] = Field(("*",), description=f"Layers to quantize. {PATTERNS}`*`: every linear layer.")
     ignore: tuple[str, ...] = Field(
@@ -58,7 +68,7 @@ class Nf4Config(WholeConfig):
     group_size: int = Field(64, ge=1, description="Consecutive inputs of an output that share a scale.")
 
 
-class MixConfig(Patterns):
+class MixConfig(Patterns, HeadConfig):
     """Routed experts in 4 bits, attention and dense layers in 8 bits, shared experts unquantized."""
 
     int4: tuple[str, ...] = Field(("mlp.experts.*",), description=f"Layers to quantize to int4. {PATTERNS}")

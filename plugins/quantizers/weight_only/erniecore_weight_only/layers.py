@@ -17,7 +17,7 @@ from erniecore.api.decoding import Projection
 from erniecore.api.layers import add_buffers, fill, filled, is_empty
 from erniecore.api.quantizer import StoredWeight
 from erniecore_weight_only.codec import Packed, encode, encode_stored, matrix
-from erniecore_weight_only.matmul import grouped_matmul, matmul
+from erniecore_weight_only.matmul import grouped_matmul
 from erniecore_weight_only.schemes import STACKED, Scheme
 
 
@@ -42,6 +42,11 @@ class PackedWeight(nn.Layer):  # type: ignore[misc]
         """Of the weight, [I, O] or [E, I, O], as much as is here."""
         *stack, _, inputs = self.quant_weight.shape
         return (*stack, inputs, self.weight_scale.shape[len(stack)])
+
+    @property
+    def original_shape(self) -> tuple[int, ...]:
+        """Of the parameter that was packed, as much as is here."""
+        return self.shape
 
     def store(self, weight: Tensor, where: str) -> None:
         """Quantize ``weight`` into buffers, when they are filled; subclasses with other schemes register other buffers."""
@@ -90,7 +95,7 @@ class PackedWeight(nn.Layer):  # type: ignore[misc]
 
     def apply_weight(self, x: Tensor, routes: Any = None) -> Tensor:
         """[.., I] -> [.., O]; of a stack rows [N, I] sorted by expert."""
-        return matmul(x, self) if routes is None else grouped_matmul(x, self, routes)
+        return ops.quantized_linear(x, self.matrix) if routes is None else grouped_matmul(x, self, routes)
 
     def shard_axes(self, axis: int, count: int) -> dict[str, int]:
         """See ``ShardableWeights.shard_weight``: shards of quantized values and scales are those of the shard."""

@@ -14,8 +14,9 @@ from paddle import nn  # noqa: TID253
 from erniecore.api import ConfigError, UsageError
 from erniecore.api.experts import ExpertLayer
 from erniecore.api.layers import stored_dtype
+from erniecore_weight_only.head import PackedHead, pack_head
 from erniecore_weight_only.layers import PackedExperts, PackedLinear, PackedWeight
-from erniecore_weight_only.schemes import STACKED, Place, Rule, Scheme, choose, places
+from erniecore_weight_only.schemes import STACKED, Place, Rule, Scheme, choose, head_place, places
 
 
 class Kinds(NamedTuple):
@@ -26,14 +27,16 @@ class Kinds(NamedTuple):
     experts: Callable[[nn.Layer, dict[str, Scheme], str], nn.Layer] = PackedExperts
 
 
-def pack_model(model: nn.Layer, rules: Sequence[Rule], kinds: Kinds | None = None) -> nn.Layer:
-    """``model`` with the layers that the rules name replaced; a model that is packed like this already stays as it is.
+def pack_model(model: nn.Layer, rules: Sequence[Rule], kinds: Kinds | None = None, head: str = "none") -> nn.Layer:
+    """``model`` with the layers that the rules name replaced, and its head as ``head``, a setting, says; a model that is packed
+    like this already stays as it is.
 
     Raises:
         ConfigError: patterns that match nothing, or a layer that cannot be packed. NumericsError: weights that are not finite.
         UsageError: the model is packed in another way.
     """
-    chosen = choose(places(shapes_of(model)), rules)
+    shapes = shapes_of(model)
+    chosen = choose(places(shapes), rules) | head_place(shapes, head)
     done = packed_weights(model)
     if done:
         _check_same(done, chosen)
@@ -61,19 +64,25 @@ def _replace(model: nn.Layer, chosen: Mapping[Place, Scheme], kinds: Kinds) -> N
     for place, scheme in chosen.items():
         by_layer.setdefault(place.layer, {})[place.parameter] = scheme
     layers = dict(model.named_sublayers(include_self=True))
+    heads = {place.layer for place in chosen if place.is_head}
     for name in by_layer:
-        _check(layers[name], name)
+        if name not in heads:
+            _check(layers[name], name)
     for name, schemes in by_layer.items():
         above, _, leaf = name.rpartition(".")
         layer = layers.pop(name)
-        layers[above].add_sublayer(leaf, _packed(layer, schemes, name, kinds))
+        if name in heads:
+            packed = pack_head(model, layer, schemes["weight"], name)
+        else:
+            packed = _packed(layer, schemes, name, kinds)
+        layers[above].add_sublayer(leaf, packed)
         del layer
 
 
 def shapes_of(model: nn.Layer) -> dict[str, tuple[int, ...]]:
     """Name -> shape of the model's parameters, packed ones as if they were not."""
     found = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-    return {**found, **{name: weight.shape for name, weight in packed_weights(model).items()}}
+    return {**found, **{name: weight.original_shape for name, weight in packed_weights(model).items()}}
 
 
 def packed_weights(model: nn.Layer) -> dict[str, PackedWeight]:
@@ -81,7 +90,7 @@ def packed_weights(model: nn.Layer) -> dict[str, PackedWeight]:
     found = {}
     for name, layer in model.named_sublayers():
         if isinstance(layer, PackedWeight):
-            found[f"{name}.weight" if isinstance(layer, PackedLinear) else name] = layer
+            found[f"{name}.weight" if isinstance(layer, PackedLinear | PackedHead) else name] = layer
     return found
 
 

@@ -30,7 +30,7 @@ class FrozenPlugin(QuantizerPlugin):
     @hookimpl
     def ernie_packed_bytes(self, config: Any, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
         """Bytes of what is packed, for the plan."""
-        return packed_bytes(shapes, self.rules(config))
+        return packed_bytes(shapes, self.rules(config), config.head)
 
     @hookimpl
     def ernie_quantize_model(self, config: Any, model: Any, phase: str) -> Any:
@@ -39,7 +39,7 @@ class FrozenPlugin(QuantizerPlugin):
             raise UsageError("unknown phase", found=phase, expected="train or export")
         from erniecore_weight_only.packing import pack_model
 
-        return pack_model(model, self.rules(config), self.kinds())
+        return pack_model(model, self.rules(config), self.kinds(), config.head)
 
     def kinds(self) -> Any:
         """The layer classes of other schemes, a ``packing.Kinds``; None: the default ones."""

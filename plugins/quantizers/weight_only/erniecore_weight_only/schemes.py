@@ -14,6 +14,8 @@ from typing import NamedTuple
 from erniecore.api import ConfigError, nearest
 
 STACKED = ("gate_proj", "up_proj", "down_proj")
+#: layers whose weight is the head, the first that a model has: the second shares its own with it
+HEADS = ("lm_head", "embed_tokens")
 
 
 class Scheme(NamedTuple):
@@ -55,11 +57,12 @@ class Rule(NamedTuple):
 
 
 class Place(NamedTuple):
-    """One weight that can be packed: ``layer`` has it as ``parameter``."""
+    """One weight that can be packed: ``layer`` has it as ``parameter``. ``shape``: [.., in, out]. ``is_head``: of the model."""
 
     layer: str
     parameter: str
     shape: tuple[int, ...]
+    is_head: bool = False
 
     @property
     def name(self) -> str:
@@ -68,8 +71,8 @@ class Place(NamedTuple):
 
 
 def places(shapes: Mapping[str, Sequence[int]]) -> list[Place]:
-    """Everything that can be packed in a model of these parameters. Embeddings, heads and routers cannot: they are used
-    through their weights."""
+    """What patterns may name in a model of these parameters. Embeddings, heads and routers they may not: those are used through
+    their weights. See :func:`head_place`."""
     found = []
     for name, shape in shapes.items():
         layer, _, parameter = name.rpartition(".")
@@ -77,6 +80,23 @@ def places(shapes: Mapping[str, Sequence[int]]) -> list[Place]:
         if linear or (parameter in STACKED and len(shape) == 3):
             found.append(Place(layer, parameter, tuple(shape)))
     return found
+
+
+def head_place(shapes: Mapping[str, Sequence[int]], head: str) -> dict[Place, Scheme]:
+    """The head of a model of these parameters with its scheme; nothing if ``head``, a setting, is ``none``.
+
+    Raises:
+        ConfigError: the model has no head by one of the names ``HEADS``.
+    """
+    if head == "none":
+        return {}
+    for leaf in HEADS:
+        for name, shape in shapes.items():
+            layer, _, parameter = name.rpartition(".")
+            if parameter == "weight" and layer.rpartition(".")[2] == leaf and len(shape) == 2:
+                order = tuple(shape) if leaf == "lm_head" else tuple(reversed(shape))
+                return {Place(layer, parameter, order, True): Scheme(head)}
+    raise ConfigError.at("quantizer.head", f"this model has no layer {' or '.join(HEADS)}; set it to none")
 
 
 def _read_only(layer: str) -> bool:
@@ -123,7 +143,7 @@ def _unknown(known: Sequence[Place], pattern: str) -> str:
     return f"{pattern!r} matches no linear layer; {hint}"
 
 
-def packed_bytes(shapes: Mapping[str, Sequence[int]], rules: Sequence[Rule]) -> dict[str, int]:
+def packed_bytes(shapes: Mapping[str, Sequence[int]], rules: Sequence[Rule], head: str = "none") -> dict[str, int]:
     """Parameter -> bytes of its quantized values and scales, for those that are packed."""
-    chosen = choose(places(shapes), rules)
+    chosen = choose(places(shapes), rules) | head_place(shapes, head)
     return {f"{place.layer}.{place.parameter}": scheme.num_bytes(place.shape) for place, scheme in chosen.items()}
