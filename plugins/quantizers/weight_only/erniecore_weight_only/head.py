@@ -51,7 +51,7 @@ class PackedHead(PackedWeight):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """[H, V]."""
+        """Inputs and outputs, [H, V]."""
         rows, inputs = self.quant_weight.shape
         return inputs, rows
 
@@ -95,7 +95,7 @@ class PackedHead(PackedWeight):
         return Projection(self.quant_weight, self.shape[-1], bias, transposed=True)
 
     def projection(self, parameter: str) -> Projection | None:
-        """See ``Projection``."""
+        """The head as kernels take it, with its bias."""
         return self.described(self.bias)
 
     def packed_shapes(self) -> dict[str, tuple[int, ...]]:

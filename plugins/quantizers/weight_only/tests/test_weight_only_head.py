@@ -164,9 +164,9 @@ def test_values_that_are_not_finite_are_named(base, head):
 
 
 def test_rows_are_looked_up_in_int8_alone():
-    codes = QuantizedMatrix(paddle.zeros([2, 4], "int8"), paddle.ones([4]), "int4", 0, 4)
+    pairs = QuantizedMatrix(paddle.zeros([2, 4], "int8"), paddle.ones([4]), "int4", 0, 4)
     with pytest.raises(ValueError, match="int8 with a scale per row, found int4"):
-        ops.quantized_rows(paddle.to_tensor([1]), codes)
+        ops.quantized_rows(paddle.to_tensor([1]), pairs)
 
 
 def test_an_embedding_gives_rows_of_the_dequantized_weight(packed):
