@@ -57,7 +57,11 @@ SIZES = {
 }
 #: name of a form of weights -> the quantizer and its settings, for those that are no quantizer's name
 FORMS = {
-    "wint4-8-shared": ("wint4-8", "int8=self_attn.*_proj,mlp.gate_proj,mlp.up_proj,mlp.down_proj,mlp.shared_experts.*")
+    "wint4-8-shared": (
+        "wint4-8",
+        "int8=self_attn.*_proj,mlp.gate_proj,mlp.up_proj,mlp.down_proj,mlp.shared_experts.*",
+    ),
+    **{f"{quantizer}-head": (quantizer, "head=int8") for quantizer in ("wint8", "wint4", "wint4-8")},
 }
 _HYBRID = "--parallel hybrid"
 _DENSE = {

@@ -314,7 +314,9 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--size", choices=list(SIZES), default="0.3b")
     parser.add_argument("--keep", type=Path, help="where models and runs are and stay; default: a directory that goes")
     parser.add_argument(
-        "--quantizers", help="forms of the weights: quantizers, bf16, or wint4-8-shared (shared experts in 8, too)"
+        "--quantizers",
+        help="forms of the weights: quantizers, bf16, wint4-8-shared (shared experts in 8, too), or wint8-head, wint4-head, "
+        "wint4-8-head (the head in 8, too)",
     )
     parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--steps", type=int, default=10, help="of a training run")

@@ -71,3 +71,15 @@ def test_planned_bytes_are_those_of_the_model(name, quantizer):
         fill(model)
     assert bytes_of(model) == expected
     assert (expected < planned(bundle, None, None)) == bool(quantizer)
+
+
+@pytest.mark.parametrize("head", ["int8", "bf16"])
+def test_planned_bytes_of_a_packed_head_are_those_of_the_model(head):
+    bundle, plugin = built("ernie45"), registry.load("quantizer", "wint8")
+    config = plugin.Config(head=head)
+    expected = planned(bundle, plugin, config)
+    with paddle.no_grad():
+        model = quantized.apply(plugin, config, bundle.model, "train")
+        fill(model)
+    assert bytes_of(model) == expected
+    assert expected < planned(bundle, plugin, plugin.Config())
