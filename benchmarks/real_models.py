@@ -42,6 +42,11 @@ _MOE = ("wint4-8", "wint4")
 _FOUR = "num_hidden_layers=4,moe_layer_end_index=3"
 
 
+_DENSE_1B = "hidden_size=2048,intermediate_size=8192,num_hidden_layers=16,num_attention_heads=16,num_key_value_heads=4"
+_MOE_1B = "hidden_size=1024,intermediate_size=4096,num_hidden_layers=12,moe_layer_end_index=11,moe_num_experts=32"
+_MOE_1B += ",moe_intermediate_size=768"
+
+
 def _part(depth: int, experts: int, k: int) -> tuple[str, ...]:
     return "--depth", str(depth), "--experts", str(experts), "--k", str(k)
 
@@ -52,6 +57,8 @@ SIZES = {
         Size("0.3b", "ernie45", "0.3b,vocab_size=103424", "2GB", ("bf16", "wint8", "wint4"), part=("--depth", "12")),
         Size("21b", "ernie45-moe", "21b-a3b,vocab_size=103424", "2GB", _MOE, read_gib=3.0, part=_part(8, 32, 3)),
         Size("21b-4", "ernie45-moe", f"21b-a3b,vocab_size=103424,{_FOUR}", "2GB", _MOE, part=_part(3, 32, 3)),
+        Size("1b", "ernie45", f"0.3b,vocab_size=103424,{_DENSE_1B}", "2GB", ("wint8", "wint4"), length=64),
+        Size("1b-moe", "ernie45-moe", f"21b-a3b,vocab_size=103424,{_MOE_1B}", "2GB", _MOE, length=64),
         Size("tiny", "ernie45-moe", _TINY, "100KB", ("wint4-8",), (24,), 64, 0.05, _part(3, 4, 1)),
     )
 }
@@ -110,6 +117,11 @@ def stored(directory: Path) -> Iterator[tuple[str, int]]:
         for name, entry in header.items():
             if name != "__metadata__":
                 yield name, entry["data_offsets"][1] - entry["data_offsets"][0]
+
+
+def largest_bytes(directory: Path) -> int:
+    """Bytes of the largest tensor in float32, of files in bfloat16."""
+    return 2 * max(size for _, size in stored(directory))
 
 
 def weight_bytes(directory: Path) -> int:

@@ -9,9 +9,9 @@ Rows: ``init`` writes a model with random weights in bfloat16; ``quantize`` pack
 the way, and must end with the same bytes); ``load`` is a command to its first token; ``decode`` and ``prefill`` read weights
 and prompts; ``lora`` and ``dpo`` train an adapter on packed weights (``--kills 1``: killed, continued, same losses);
 ``train-0.3b`` is full SFT, LoRA and DPO; ``ranks`` are four processes, each with its peak; ``extract`` writes a smaller model
-out of it (``--kills``, as for ``quantize``). A row makes what it needs in
-``--keep`` and leaves it there, so that rows can be repeated; without ``--keep`` all goes at the end. Sizes: ``0.3b``, ``21b``
-(44 GB of shards), ``21b-4``: its first four layers, and ``tiny``, which the tests run. With ``llama_cpp`` in this environment
+out of it (``--kills``, as for ``quantize``). A row makes what it needs in ``--keep`` and leaves it there, so that rows can be
+repeated; without ``--keep`` all goes at the end. Sizes: ``0.3b``, ``21b`` (44 GB of shards), ``21b-4``: its first four layers,
+``1b`` and ``1b-moe`` for ``ranks``, and ``tiny``, which the tests run. With ``llama_cpp`` in this environment
 (``pip install llama-cpp-python``) ``load``, ``decode`` and ``prefill`` run it too, on a file of ``ernie export --to gguf``.
 """
 
@@ -30,7 +30,17 @@ from typing import Any
 
 from benchmarks.machine import describe
 from benchmarks.real_extract import extract
-from benchmarks.real_models import FORMS, LAYOUTS, SIZES, Size, make_data, prompt_of, token_bytes, weight_bytes
+from benchmarks.real_models import (
+    FORMS,
+    LAYOUTS,
+    SIZES,
+    Size,
+    largest_bytes,
+    make_data,
+    prompt_of,
+    token_bytes,
+    weight_bytes,
+)
 from benchmarks.watched import MIB, Watched, ernie, read_rate, watch
 
 Row = dict[str, Any]
@@ -290,16 +300,20 @@ def train_small(bench: Bench) -> Rows:
 
 
 def ranks(bench: Bench) -> Rows:
-    """Four processes: the peak of each."""
+    """LoRA on four processes: the peak of each over what the largest stage keeps, two tensors and half a GiB."""
     source = bench.source()
     for name, words in LAYOUTS[bench.size.model].items():
-        common = ["--model", source, "--data", "rows.jsonl", "--method", "sft", f"data.max_seq_len={bench.length}"]
+        common = ["--model", source, "--data", "rows.jsonl", "--method", "sft", "--adapter", "lora"]
+        common += [f"data.max_seq_len={bench.length}", *words.split(), *bench.settings]
+        stages: Any = bench.good("plan", *common, "--json").last_json()["estimate"]["stages"]
+        kept = max(sum(stage[part] for part in ("weights", "gradients", "optimizer")) for stage in stages)
+        limit = kept + 2 * largest_bytes(source) + 2**29
         rest = [f"train.max_steps={min(bench.steps, 2)}", "checkpoint.export=false", "checkpoint.final=false"]
-        done, _ = run_events(
-            bench, f"ranks-{name}", [*common, *words.split(), *rest, "log.report=false", "--nproc", "4", "--json"]
-        )
-        peaks = [round(peak / MIB) for peak in done.ranks[:4]]
-        yield {**base_row(f"4 processes, {name}", done), "peaks_mib": peaks}
+        done, _ = run_events(bench, f"ranks-{name}", [*common, *rest, "log.report=false", "--nproc", "4", "--json"])
+        peaks = done.ranks[:4]
+        row = {**base_row(f"4 processes, {name}", done), "peaks_mib": [round(peak / MIB) for peak in peaks]}
+        row |= {"kept_mib": round(kept / MIB), "peak_over_limit": round(peaks[0] / limit, 2)}
+        yield row | {"plan_over_real": round(max(stage["process_memory"] for stage in stages) / peaks[0], 3)}
 
 
 ROWS: dict[str, Callable[[Bench], Rows]] = {
