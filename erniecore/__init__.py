@@ -44,7 +44,7 @@ FROM_OTHERS = {
 
 def __getattr__(name: str) -> Any:
     if name in FROM_OTHERS:
-        from erniecore.registry import library
+        from erniecore.libraries import library
 
         return getattr(library(FROM_OTHERS[name], f"erniecore.{name}"), name)
     if name in __all__:

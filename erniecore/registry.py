@@ -11,11 +11,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import lru_cache
-from importlib import import_module
 from importlib.metadata import EntryPoint
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from erniecore_catalog import install_command
@@ -36,41 +34,10 @@ from erniecore.errors import (
     nearest,
 )
 from erniecore.kinds import KINDS
+from erniecore.plugin_entry import CONFLICT, INCOMPATIBLE, OK, Entry
 
 if TYPE_CHECKING:
     from erniecore.plugin import Plugin
-
-OK, CONFLICT, INCOMPATIBLE = "ok", "conflict", "incompatible"
-#: what our own distributions require of the core; this version is in it, so that to list them imports no ``packaging``
-OUR_RANGE = ">=0.1,<0.2"
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One installed plugin as its distribution's metadata describe it; ``rivals``: others have the same kind and name."""
-
-    kind: str
-    name: str
-    target: str
-    distribution: str
-    version: str
-    requires_core: str
-    rivals: bool
-    point: EntryPoint = field(repr=False, compare=False)
-
-    @property
-    def status(self) -> str:
-        """``ok``, ``conflict`` or ``incompatible``. Compares versions, which help that only lists names need not wait for."""
-        return INCOMPATIBLE if not _accepts_core(self.requires_core) else CONFLICT if self.rivals else OK
-
-    @property
-    def is_file(self) -> bool:
-        """Whether it is a plugin of a file that nobody has installed (``plugin_files``)."""
-        return self.version.startswith("sha256:")
-
-    def origin(self) -> str:
-        """Distribution, version and target, for errors."""
-        return f"{self.distribution} {self.version} ({self.target})"
 
 
 class KindManager(NamedExtensionManager):  # type: ignore[type-arg,misc,unused-ignore]
@@ -184,18 +151,6 @@ def _requires_core(requires: Iterable[str]) -> str:
         if match and "extra ==" not in (match[2] or ""):
             return match[1].strip(" ()")
     return ""
-
-
-@lru_cache(maxsize=256)
-def _accepts_core(required: str) -> bool:
-    if required in ("", OUR_RANGE):
-        return True
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
-
-    try:
-        return SpecifierSet(required).contains(erniecore.__version__, prereleases=True)
-    except InvalidSpecifier:
-        return False
 
 
 def offered(kind: str, name: str) -> bool:
@@ -316,13 +271,23 @@ def loadable(kind: str) -> Iterator[Plugin]:
     a name, disturb nobody who does not name them (``trial.py``)."""
     for entry in entries(kind):
         with suppress(PluginError):
-            if entry.status == OK and (is_ours(entry) or import_module("erniecore.trial").is_harmless(entry)):
+            if entry.status == OK and _is_harmless(entry):
                 yield load_entry(entry)
 
 
-def is_ours(entry: Entry) -> bool:
-    """Whether a plugin is one of the core or of our distributions."""
-    return entry.distribution == "erniecore" or known().get((entry.kind, entry.name)) == entry.distribution
+def _is_harmless(entry: Entry) -> bool:
+    if entry.is_ours:
+        return True
+    from erniecore import trial
+
+    return trial.is_harmless(entry, load_entry)
+
+
+def harm(entry: Entry) -> str:
+    """What importing a plugin does to a process; empty: nothing worse than an error with a name. See ``trial.harm``."""
+    from erniecore import trial
+
+    return trial.harm(entry, load_object if entry.kind == "command" else load_entry)
 
 
 def load_object(entry: Entry) -> Any:
@@ -335,19 +300,3 @@ def load_object(entry: Entry) -> Any:
             where=entry.origin(),
             fix="repair or remove that distribution; --debug shows the traceback",
         ) from cause
-
-
-def library(module: str, wanted: str) -> ModuleType:
-    """A module of a distribution of ours that may be left out, found by import and not by name.
-
-    Args:
-        wanted: what needs it, for the error. Raises ``PluginNotFound`` where it is not installed.
-    """
-    package = module.partition(".")[0]
-    try:
-        return import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name != package:
-            raise
-        home = package.replace("_", "-")
-        raise PluginNotFound(f"{wanted} comes with {home}", next=install_command(home)) from error

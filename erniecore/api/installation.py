@@ -14,8 +14,8 @@ from erniecore.kernels import OPERATORS, REFERENCE
 from erniecore.kernels import choose as choose_kernels
 from erniecore.kernels import installed as installed_kernels
 from erniecore.plugin import KernelSet
-from erniecore.registry import CONFLICT, Entry, all_entries, entries, find, load, load_object, loadable
-from erniecore.trial import harm
+from erniecore.plugin_entry import CONFLICT, Entry
+from erniecore.registry import all_entries, entries, find, harm, load, load_object, loadable
 
 __all__ = [
     "CONFLICT",

@@ -26,7 +26,7 @@ _SETTING = re.compile(r"[a-z_]+(\.[\w-]+)*=")
 Arguments = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[FILE] [SECTION.KEY=VALUE]...", help="A settings file, then single settings.", show_default=False
+        metavar="[FILE] [SECTION.KEY=VALUE]...", help="A settings file, and single settings.", show_default=False
     ),
 ]
 
@@ -52,7 +52,7 @@ def _flag(kind: Kind) -> Any:
 FLAGS: Mapping[str, Any] = {
     **{kind.name: _flag(kind) for kind in FLAG_KINDS},
     "data": Annotated[list[str] | None, typer.Option("--data", metavar="FILE...", help="Training data.")],
-    "out": Annotated[str | None, typer.Option("--out", metavar="DIR", help="Where to write.")],
+    "out": Annotated[str | None, typer.Option("--out", metavar="DIR", help="Output directory.")],
 }
 #: what a command got of ``FLAGS``, by name
 Chosen = Mapping[str, Any]
@@ -64,21 +64,23 @@ NprocOption = Annotated[
         "--nproc-per-node",
         metavar="N",
         min=0,
-        help="Processes on this machine; default as `parallel` needs.",
+        help="Processes on this machine; default: as many as `parallel` needs.",
     ),
 ]
 NodesOption = Annotated[
-    int | None, typer.Option("--nodes", "--nnodes", metavar="N", min=1, help="Machines; the same command on each.")
+    int | None,
+    typer.Option("--nodes", "--nnodes", metavar="N", min=1, help="Number of machines; run the same command on each."),
 ]
 NodeRankOption = Annotated[
-    int | None, typer.Option("--node-rank", metavar="N", min=0, help="Which of the machines this is, from 0.")
+    int | None, typer.Option("--node-rank", metavar="N", min=0, help="Rank of this machine, from 0.")
 ]
 MasterOption = Annotated[
-    str | None, typer.Option("--master", metavar="HOST:PORT", help="Where the first machine listens for the others.")
+    str | None,
+    typer.Option("--master", metavar="HOST:PORT", help="Address at which the first machine listens for the others."),
 ]
 _FollowLinks = Annotated[
     bool,
-    typer.Option("--follow-links", help="Read files that are links to places outside of a model directory or adapter."),
+    typer.Option("--follow-links", help="Follow links that lead out of a model directory or an adapter."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 RayOption = Annotated[

@@ -17,6 +17,7 @@ from erniecore.cli.group import new_group
 from erniecore.cli.options import JsonOption
 from erniecore.errors import ErnieError, Exit, PluginNotFound, did_you_mean
 from erniecore.kinds import KINDS
+from erniecore.plugin_entry import INCOMPATIBLE, OK, Entry
 
 app = new_group(
     "What is installed: models, methods, devices, formats, callbacks.",
@@ -82,7 +83,7 @@ def check(
     else:
         rows = [(r["kind"], r["name"], r["status"], r["message"]) for r in results]
         render.show_table(("kind", "name", "status", ""), rows)
-    return int(Exit.OK if all(r["status"] == registry.OK for r in results) else Exit.PLUGIN)
+    return int(Exit.OK if all(r["status"] == OK for r in results) else Exit.PLUGIN)
 
 
 def probe(kind: str, name: str) -> None:
@@ -95,15 +96,15 @@ def probe(kind: str, name: str) -> None:
             assemble({kind: found})
         heavy = [m for m in HEAVY if m in sys.modules and kind != "command"]
         message = f"imports {' and '.join(heavy)} with its plugin object" if heavy else ""
-        result = {"status": "heavy" if heavy else registry.OK, "message": message}
+        result = {"status": "heavy" if heavy else OK, "message": message}
     except ErnieError as error:
         result = {"status": "broken", "message": str(error)}
     print("\n" + json.dumps(result))
 
 
-def _check(entry: registry.Entry) -> dict[str, str]:
+def _check(entry: Entry) -> dict[str, str]:
     head = {"kind": entry.kind, "name": entry.name, "distribution": entry.distribution, "version": entry.version}
-    if entry.status != registry.OK:
+    if entry.status != OK:
         return {**head, "status": entry.status, "message": _status(entry)}
     import subprocess
 
@@ -116,11 +117,11 @@ def _check(entry: registry.Entry) -> dict[str, str]:
         return {**head, "status": "broken", "message": f"the process ended with {done.returncode}: {last}"}
 
 
-def _entries(kind: str | None) -> list[registry.Entry]:
+def _entries(kind: str | None) -> list[Entry]:
     return registry.entries(kind) if kind else registry.all_entries()
 
 
-def _named(name: str, kind: str | None) -> Sequence[registry.Entry]:
+def _named(name: str, kind: str | None) -> Sequence[Entry]:
     every = _entries(kind)
     found = [e for e in every if name in (e.name, f"{e.distribution}:{e.name}")]
     if not found:
@@ -135,16 +136,16 @@ def _named(name: str, kind: str | None) -> Sequence[registry.Entry]:
     return found
 
 
-def _as_json(entry: registry.Entry) -> dict[str, Any]:
+def _as_json(entry: Entry) -> dict[str, Any]:
     names = ("kind", "name", "distribution", "version", "status", "target", "requires_core")
     return {n: getattr(entry, n) for n in names}
 
 
-def _status(entry: registry.Entry) -> str:
-    return f"needs erniecore {entry.requires_core}" if entry.status == registry.INCOMPATIBLE else entry.status
+def _status(entry: Entry) -> str:
+    return f"needs erniecore {entry.requires_core}" if entry.status == INCOMPATIBLE else entry.status
 
 
-def _describe(entry: registry.Entry) -> dict[str, Any]:
+def _describe(entry: Entry) -> dict[str, Any]:
     facts = _as_json(entry)
     if entry.kind == "command":
         return facts

@@ -32,19 +32,22 @@ def run(
     args: Arguments = None,
     chosen: Chosen = NOTHING,
     resume: Annotated[
-        str | None, typer.Option("--resume", metavar="auto|never|must|DIR", help="Where to continue; default auto.")
+        str | None,
+        typer.Option(
+            "--resume", metavar="auto|never|must|DIR", help="Checkpoint to resume from; default auto: the newest."
+        ),
     ] = None,
-    new: Annotated[bool, typer.Option("--new", help="Start a new run, as --resume never; default: continue.")] = False,
+    new: Annotated[bool, typer.Option("--new", help="Start a new run instead of resuming (--resume never).")] = False,
     nproc: NprocOption = None,
     nodes: NodesOption = None,
     node_rank: NodeRankOption = None,
     master: MasterOption = None,
     restarts: Annotated[
         int | None,
-        typer.Option("--restarts", metavar="N", min=0, help="Start again so often when a process is killed or lost."),
+        typer.Option("--restarts", metavar="N", min=0, help="Restart up to N times when a process is killed or lost."),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Start even if the plan needs more memory than is left.")
+        bool, typer.Option("--force", help="Start even if the plan needs more memory than is free.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan; start nothing.")] = False,
     demo: Annotated[

@@ -13,6 +13,7 @@ import erniecore
 from erniecore import registry
 from erniecore.cli import render
 from erniecore.cli.options import JsonOption
+from erniecore.plugin_entry import OK
 
 #: distributions whose versions matter for a bug, besides the paddle wheels
 LIBRARIES = (
@@ -55,7 +56,7 @@ def facts() -> dict[str, str]:
     found |= installed() or {"paddle": "not installed"}
     found |= installed(LIBRARIES)
     for e in registry.all_entries():
-        status = "" if e.status == registry.OK else f", {e.status}"
+        status = "" if e.status == OK else f", {e.status}"
         text = f"{e.name} ({e.distribution} {e.version}{status})"
         found[e.kind] = f"{found[e.kind]}, {text}" if e.kind in found else text
     return found

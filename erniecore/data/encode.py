@@ -20,7 +20,7 @@ from erniecore.data.row_statistics import MAX_ERRORS, RowStatistics
 from erniecore.data.sources import DataSource
 from erniecore.errors import ConfigError, DataError, ErnieError, PluginBroken, RowError, UsageError
 from erniecore.host import Host
-from erniecore.registry import library
+from erniecore.libraries import library
 from erniecore.sections import Section
 from erniecore.types.records import Origin, Record, messages_of
 from erniecore.types.samples import Encoder, Sample, expecting, media_reader

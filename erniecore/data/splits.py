@@ -22,7 +22,7 @@ from erniecore.data.file_types import FileTypes
 from erniecore.data.shards import content_of, shards_of
 from erniecore.data.sources import DataSource, resolve
 from erniecore.errors import DataError
-from erniecore.registry import library
+from erniecore.libraries import library
 from erniecore.sections import Section
 
 if TYPE_CHECKING:

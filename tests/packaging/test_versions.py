@@ -11,7 +11,7 @@ from packaging.version import Version
 
 import erniecore
 from erniecore.kinds import KINDS
-from erniecore.registry import OUR_RANGE
+from erniecore.plugin_entry import OUR_RANGE
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import erniecore
-from erniecore import registry
+from erniecore import plugin_entry, registry
 from erniecore.errors import PluginBroken, PluginConflict, PluginIncompatible, PluginNotFound, UsageError
 from erniecore.kinds import KINDS
 
@@ -258,7 +258,7 @@ def test_metadata_need_no_pydantic_numpy_yaml_or_paddle():
 
 @given(st.text(st.characters(codec="ascii", exclude_characters="\n\r"), max_size=30))
 def test_any_requirement_text_has_a_status(text):
-    registry._accepts_core(registry._requires_core((text,)))
+    plugin_entry._accepts_core(registry._requires_core((text,)))
 
 
 CAPABLE = """

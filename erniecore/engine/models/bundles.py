@@ -124,7 +124,7 @@ def load_bundle(
         PluginNotFound: no installed model plugin reads this ``model_type``, or the quantizer is not installed.
         CheckpointError: weights that do not fit, or a vocabulary smaller than the tokenizer's.
     """
-    from erniecore.engine.models.random_weights import attach_random
+    from erniecore.engine.models.filling import attach_zeros
     from erniecore.engine.models.weights import attach_weights, check_weights
 
     plugin = registry.load("model", plugin_for_directory(directory))
@@ -133,7 +133,7 @@ def load_bundle(
     bundle, notes, build = read_bundle(plugin, section, (home or directory) if tokenizer else None)
     if quantizer_of(bundle.architecture):
         bundle = _empty(bundle, build, dtype)
-        attach_random(bundle.model, bundle.adapter, 0)  # what the quantizer packs, before its files replace it
+        attach_zeros(bundle.model)  # what the quantizer packs, before its files replace it
         bundle = described_by(directory, quantized.opened(bundle, directory))
         bundle = replace(bundle, model=_filled(bundle.model, empty=empty, compact=compact))
         return Opened(bundle, str(bundle.architecture.get("torch_dtype", dtype)), notes)
@@ -191,7 +191,7 @@ def load_checkpoint_bundle(
     """
     from erniecore_checkpoint.reader import load_checkpoint
 
-    from erniecore.engine.models.random_weights import attach_random
+    from erniecore.engine.models.filling import attach_zeros
 
     checkpoint = load_checkpoint(path)
     settings, names = _settings_of(checkpoint)
@@ -199,9 +199,7 @@ def load_checkpoint_bundle(
     section = {k: v for k, v in settings["model"].items() if k in plugin.Config.model_fields}
     home = section.get("tokenizer") or section.get("path")
     bundle, notes = build_bundle(plugin, section, Path(home) if home and tokenizer else None, dtype)
-    attach_random(
-        bundle.model, bundle.adapter, 0
-    )  # what the quantizer rounds, before the checkpoint's values replace it
+    attach_zeros(bundle.model)  # what the quantizer rounds, before the checkpoint's values replace it
     bundle = score_head.as_saved(bundle, checkpoint.tensors["model"])
     averaged = "ema" in checkpoint.tensors and settings.get("checkpoint", {}).get("average", True)
     bundle = replace(bundle, model=quantized.trained(names, settings, bundle.model))

@@ -180,6 +180,21 @@ def fill_from(targets: Mapping[str, Tensor], sources: Mapping[str, Source]) -> N
             source(target)
 
 
+def attach_zeros(layer: Layer) -> None:
+    """Say that every empty tensor in the state of ``layer`` is zero. For a model whose values come later, from packed files or
+    from a checkpoint: where it needs memory before that, nothing is drawn."""
+    for tensor in layer.state_dict().values():
+        if is_empty(tensor):
+            _say(tensor, _ZEROS)
+
+
+def _place_zeros(target: Tensor) -> None:
+    arrays.share_memory(paddle.zeros(target.shape, target.dtype), target)
+
+
+_ZEROS: Source = Source(_place_zeros, within=lambda box: _ZEROS)
+
+
 def stored_dtype(parameter: Tensor) -> str:
     """The dtype in which files have the values of an empty ``parameter``, if :func:`stored_values` gives them, or nothing."""
     source = parameter._init_func if is_empty(parameter) else None

@@ -20,7 +20,7 @@ from erniecore.capabilities import AdapterCapability, ParallelCapability, Quanti
 from erniecore.config.packed_base import quantizer_of
 from erniecore.engine import seed
 from erniecore.engine.fingerprint import KEY as FINGERPRINT
-from erniecore.engine.models.filling import fill
+from erniecore.engine.models.filling import attach_zeros, fill
 from erniecore.engine.models.weights import attach_weights, check_weights
 from erniecore.engine.optimizers.parameters import freeze, trained_parameters
 from erniecore.engine.preparation.rundir import STATE_FORMAT, end_path, log
@@ -180,6 +180,8 @@ def build_model(context: RunContext, *, weights_follow: bool = False, empty: boo
         policy = described.head.add_stored(policy)
     if checked is not None:
         log.info("weights: %s", attach_weights(policy, Path(path), checked))
+    elif replaced or packed:
+        attach_zeros(policy)
     else:
         from erniecore.engine.models.random_weights import attach_random
 

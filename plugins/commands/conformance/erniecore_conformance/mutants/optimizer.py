@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
 
 from erniecore.api import hookimpl
@@ -26,8 +25,9 @@ class Changed(ToyOptimizerPlugin):
 
     @hookimpl
     def ernie_build_optimizer(self, config: ToyOptimizerConfig, parameters: Sequence[TrainedParameter]) -> Optimizer:
-        changes = import_module("erniecore_conformance.toys.paddle_optimizer")
-        optimizer: Optimizer = getattr(changes, self.updates)(parameters, config.momentum)
+        from erniecore_conformance.toys import paddle_optimizer
+
+        optimizer: Optimizer = getattr(paddle_optimizer, self.updates)(parameters, config.momentum)
         return optimizer
 
 
