@@ -55,7 +55,7 @@ test test-runs test-install test-clients test-cluster test-all test-hostile test
 test test-runs test-install test-clients test-cluster test-all test-hostile test-commands lint: export PYTHONPYCACHEPREFIX = $(CURDIR)/$(VENV)/pycache
 
 # One thread per test process: the suite runs on all cores by itself. tests/README.md says what belongs into which lane.
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder --durations=30 --durations-min=3
 
 # Hostile attempts are forks, and need test processes in which nothing has been computed before.
 test: $(VENV)/.ready

@@ -30,6 +30,20 @@ def test_run_killed_three_times_continues_bit_for_bit(runner):
     assert runner.tensors(8, "killed") == runner.tensors(8, "straight")
 
 
+def test_what_continues_draws_no_weights(runner, monkeypatch):
+    """The checkpoint has all of them."""
+    from erniecore.engine.models import random_weights
+
+    runner.run(checkpoint__every=5)
+    whole = runner.tensors(8)
+    shutil.rmtree(runner.directory / "out" / "ckpt" / "step-00000008")
+    for name in ("draw", "_own"):
+        monkeypatch.setattr(random_weights, name, lambda *args, **kwargs: pytest.fail("random values were drawn"))
+    runner.run(checkpoint__every=5)
+    assert [event["step"] for event in runner.events("step")] == [*range(1, 9), 6, 7, 8]
+    assert runner.tensors(8) == whole
+
+
 def test_order_of_the_data_goes_on_over_an_epoch(runner):
     options = {"train__max_steps": 14, "data__packing": "none", "train__batch_size": 8}  # an epoch has 12 steps
     runner.run("straight", **options)
