@@ -28,7 +28,7 @@ def conform(
     only: Annotated[list[str] | None, typer.Option("--check", metavar="CHECK", help="This check only; repeatable.")] = (
         None
     ),
-    list_only: Annotated[bool, typer.Option("--list", help="Say what would be checked; run nothing.")] = False,
+    list_only: Annotated[bool, typer.Option("--list", help="List the checks; run nothing.")] = False,
 ) -> int:
     """Run the conformance checks on a plugin, or on those in a file.
 

@@ -11,12 +11,12 @@ import typer
 from erniecore.api import Exit
 from erniecore.api.command import JsonOption, core_commands, new_group, show, show_json
 
-app = new_group("Write a plugin package whose tests pass.")
+app = new_group("Create a plugin package with passing tests.")
 
 
 @app.callback()
 def _group() -> None:
-    """Write a plugin package whose tests pass."""
+    """Create a plugin package with passing tests."""
 
 
 @app.command("plugin")
@@ -29,7 +29,7 @@ def plugin(
     ] = None,
     source: Annotated[
         Path | None,
-        typer.Option("--from", metavar="FILE", help="Make it of a Python file with plugins, instead of --kind."),
+        typer.Option("--from", metavar="FILE", help="Create it from a Python file with plugins, instead of --kind."),
     ] = None,
     out: Annotated[
         Path | None,

@@ -55,7 +55,9 @@ _Out = Annotated[
 _BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Rows per batch.")]
 _MaxSeqLen = Annotated[int, typer.Option("--max-seq-len", min=2, help="Tokens per row.")]
 _Generate = Annotated[bool, typer.Option("--generate", help="Also generate the last message of each row.")]
-_NewTokens = Annotated[int, typer.Option("--max-new-tokens", min=1, help="Most new tokens per completion.")]
+_NewTokens = Annotated[
+    int, typer.Option("--max-new-tokens", min=1, help="Maximum number of new tokens per completion.")
+]
 
 
 @opens_models

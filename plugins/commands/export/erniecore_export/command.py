@@ -42,7 +42,7 @@ def export(
     ] = "error",
     as_json: JsonOption = False,
 ) -> None:
-    """Write a model for others to load, load it again and compare; fails if anything differs."""
+    """Export a model to another format, load the result and compare; fails if anything differs."""
     from erniecore_export.exporting import export_directory
 
     check_dtype(dtype, to)

@@ -18,7 +18,7 @@ def check(
     ] = "hf",
     as_json: JsonOption = False,
 ) -> int:
-    """Compare a directory with what servers expect; exit code 0: it keeps every rule, 5: it breaks some, which are listed."""
+    """Check a model directory against what servers expect. Exit code 5 if it breaks a rule; all are listed."""
     from erniecore.api import Exit
     from erniecore_model_check.rules import check_directory
 

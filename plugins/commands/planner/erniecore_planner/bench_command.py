@@ -24,12 +24,12 @@ from erniecore.api.command import (
 from erniecore.api.planning import seconds_text
 from erniecore_planner import bench_data
 
-app = new_group("Measure this machine; plans use what was measured.")
+app = new_group("Measure the speed of this machine, for the estimates of `ernie plan`.")
 
 
 @app.callback()
 def default() -> None:
-    """Measure this machine; plans use what was measured."""
+    """Measure the speed of this machine, for the estimates of `ernie plan`."""
 
 
 @app.command("matmul")
@@ -39,7 +39,7 @@ def matmul(
     seconds: Annotated[float, typer.Option("--seconds", min=0.01, help="Time per shape.")] = 0.5,
     as_json: JsonOption = False,
 ) -> int:
-    """Measure matrix products on a device and keep the best rate, by which `ernie plan` tells times."""
+    """Measure matrix products on a device and save the best rate for the estimates of `ernie plan`."""
     from erniecore_planner.measure_matmul import measure_matmul
     from erniecore_planner.rates import rates_file, store_rate
 
@@ -63,7 +63,7 @@ def operators(
     rounds: Annotated[int, typer.Option("--rounds", min=1, metavar="N", help="How often each is timed.")] = 10,
     as_json: JsonOption = False,
 ) -> int:
-    """Measure what operators of training cost, one by one; by these `ernie plan` adds up the time of a step."""
+    """Measure the operators of training one by one, for the step times of `ernie plan`."""
     from erniecore_planner.cost_files import store_costs
     from erniecore_planner.measure_operators import measure_operators
 
@@ -87,7 +87,7 @@ def comm(
     seconds: Annotated[float, typer.Option("--seconds", min=0.01, help="Time per message size.")] = 0.5,
     as_json: JsonOption = False,
 ) -> int:
-    """Measure collectives between processes: latency and bandwidth, by which `ernie plan --accelerators` tells times."""
+    """Measure collectives between processes: latency and bandwidth, for `ernie plan --accelerators`."""
     from erniecore_planner.measure_comm import measure_links
     from erniecore_planner.rates import links_file, store_link
 

@@ -34,7 +34,7 @@ def loader(
     steps: Annotated[int, typer.Option("--steps", min=1, metavar="N", help="Steps whose batches are made.")] = 20,
     as_json: JsonOption = False,
 ) -> int:
-    """Time the data path of a run (arguments as for `ernie run`): read, encode, pack, collate. Plans add it to their times.
+    """Time the data path of a run (arguments as for `ernie run`): read, encode, pack, collate. `ernie plan` uses the result.
 
     `data.workers` processes encode before the first step. Batches are collated during steps, in the training process.
     """
@@ -73,7 +73,7 @@ def serve(
     tokens: Annotated[int, typer.Option("--tokens", min=2, metavar="N", help="Of each answer.")] = 32,
     as_json: JsonOption = False,
 ) -> int:
-    """Time answers of a model, as `ernie generate` and servers make them: prompts, steps and their percentiles."""
+    """Time generation as in `ernie generate` and servers: prefill, decoding steps and their percentiles."""
     from erniecore_planner.cost_files import make_serve, serve_path, store_one
     from erniecore_planner.measure_serving import measure_serving
 

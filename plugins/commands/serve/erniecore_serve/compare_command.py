@@ -22,7 +22,7 @@ _OtherKey = Annotated[
     str, typer.Option("--other-key-file", metavar="FILE", help="API key of the other server; none without it.")
 ]
 _Limit = Annotated[int, typer.Option("--limit", min=1, metavar="N", help="The first N rows.")]
-_NewTokens = Annotated[int, typer.Option("--max-new-tokens", min=1, help="Most new tokens per answer.")]
+_NewTokens = Annotated[int, typer.Option("--max-new-tokens", min=1, help="Maximum number of new tokens per answer.")]
 _Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the report as JSON.")]
 _Thinking = Annotated[bool | None, typer.Option("--thinking/--no-thinking", help="As chat templates have it.")]
 

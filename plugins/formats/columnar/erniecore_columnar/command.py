@@ -41,7 +41,7 @@ def convert(
     ] = 0.0,
     as_json: JsonOption = False,
 ) -> int:
-    """Write the rows of files in another format. Each row is read again and compared: what it loses is said.
+    """Convert files to another data format. Each row is read again and compared; losses are reported.
 
     Exit code 4, and no file, when rows cannot be read or written. A format that misses a whole part of a row (tools, a
     second answer) drops the row; one that misses a detail (reasoning, labels) writes it and names the loss.

@@ -19,10 +19,10 @@ def pull(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Fetch config.json, safetensors, tokenizer and chat template of a model, and nothing else of its repository.
+    """Download a model from a hub: config.json, safetensors, tokenizer and chat template, nothing else.
 
-    Looks up what the revision is now. Afterwards `--model NAME` uses this commit without a network. Interrupted, the same
-    command goes on where it stopped.
+    Resolves the revision to a commit. Afterwards `--model NAME` uses this commit without a network. If interrupted, the same
+    command continues where it stopped.
     """
     from erniecore.api.building import atomic_directory, check_target
     from erniecore_hubs.pulling import pin, pull_model

@@ -231,10 +231,12 @@ CODES: dict[str, str] = {
     "ERN-C011": "a settings file of another toolkit where only our own format is accepted, such as in `extends`",
     "ERN-C012": "a regular expression in the settings takes too long",
     "ERN-C020": "the run directory already holds a run, and `run.resume=never` asks for a new one",
-    "ERN-C030": "a value in an imported file is invalid in its own toolkit as well, or depends on something that only that toolkit knows",
+    "ERN-C030": "a value in an imported file is invalid in its own toolkit as well, or depends on something that only that "
+    "toolkit knows",
     "ERN-C031": "an imported file has keys that its toolkit does not know",
     "ERN-C032": "an imported file is for a command other than training",
-    "ERN-C021": "the run directory or the checkpoint belongs to another run, to other settings, or to other files (base, tokenizer, template, adapter, teacher, reward model, plugin versions), or an adapter belongs to another base",
+    "ERN-C021": "the run directory or the checkpoint belongs to another run, to other settings, or to other files (base, "
+    "tokenizer, template, adapter, teacher, reward model, plugin versions), or an adapter belongs to another base",
     "ERN-E010": "the run directory cannot be written",
     "ERN-E011": "another process uses the run directory",
     "ERN-E020": "a process of the run was killed, or ended without giving a reason",

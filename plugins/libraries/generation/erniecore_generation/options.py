@@ -27,7 +27,9 @@ Adapter = Annotated[
 Device = Annotated[str, typer.Option("--device", metavar="NAME", help="Device plugin.")]
 NewTokens = Annotated[
     int | None,
-    typer.Option("--max-new-tokens", min=1, metavar="N", help="Most new tokens [256, or what the context leaves]."),
+    typer.Option(
+        "--max-new-tokens", min=1, metavar="N", help="Maximum number of new tokens [256, or what the context leaves]."
+    ),
 ]
 Temperature = Annotated[
     float | None, typer.Option("--temperature", metavar="T", help="Sampling temperature; 0: greedy decoding.")

@@ -35,7 +35,9 @@ def generate_rows(
     adapter: Adapter = None,
     format: Annotated[str, typer.Option("--format", metavar="NAME", help="Format of the data.")] = "auto",
     sentence_limit: Sentences = 3,
-    max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", min=1, metavar="N", help="Most new tokens.")] = 512,
+    max_new_tokens: Annotated[
+        int, typer.Option("--max-new-tokens", min=1, metavar="N", help="Maximum number of new tokens.")
+    ] = 512,
     temperature: Annotated[float, typer.Option("--temperature", metavar="T", help="Sampling temperature.")] = 1.0,
     top_k: TopK = None,
     top_p: TopP = None,
@@ -43,10 +45,10 @@ def generate_rows(
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Paragraphs at a time.")] = 8,
     device: Device = "cpu",
 ) -> None:
-    """Rows for `--method adversarial`: paragraphs of the data, and what a model makes of their beginnings.
+    """Create rows for `--method adversarial`: paragraphs, and a model's continuations of their first sentences.
 
-    The continuation replaces what follows the first sentences; a last sentence without an end is dropped. A paragraph of which
-    nothing can be continued, or whose continuation has no finished sentence, is left out, and counted.
+    An incomplete last sentence is dropped. Paragraphs that are too short, or whose continuation has no complete sentence, are
+    skipped and counted.
     """
     if out.exists():
         raise UsageError("the file exists", where=str(out), fix="name another one for --out")

@@ -34,9 +34,9 @@ def rerank(
     device: Device = "cpu",
     as_json: JsonOption = False,
 ) -> None:
-    """Several completions of one prompt, by the log-probability that people wrote them.
+    """Generate several completions of a prompt and rank them by the log-probability that they are human-written.
 
-    With --raw the judge reads prompt and completion together, as in training; else the completion alone.
+    With --raw the judge reads prompt and completion together, as in training; otherwise only the completion.
     """
     if not prompt:
         raise UsageError("the prompt is empty", where="--prompt")

@@ -43,9 +43,9 @@ def write(
     device: Device = "cpu",
     as_json: JsonOption = False,
 ) -> None:
-    """Write a text under attributes, by a model of `--method controllable`.
+    """Generate text with given attributes, with a model trained by `--method controllable`.
 
-    What is left out is up to the model. Greedy unless a sampling option is given.
+    The model chooses attributes that are not given. Greedy unless a sampling option is given.
     """
     wanted = Attributes(genre, topic, tuple(keyword or ()), sentiment, words)
     genres = genres_of(model, attributes) if genre else {}

@@ -36,13 +36,13 @@ def extract(
     ] = None,
     method: Annotated[str, typer.Option("--method", metavar="NAME", help="Method whose encoder reads --data.")] = "pt",
     max_seq_len: Annotated[int, typer.Option("--max-seq-len", min=2, help="Tokens per row of --data.")] = 512,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be written; write nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be written; write nothing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a smaller model inside a model: fewer layers, fewer experts, fewer experts per token.
+    """Extract a smaller model from a model: fewer layers, fewer experts, fewer experts per token.
 
-    What is written is a model like any other. It is any good where the model was trained by elastic-pt or elastic-sft with these
-    sizes, or is fine-tuned afterwards. Weights go from file to file; a killed command goes on where it was.
+    The result is an ordinary model. It is useful if the source was trained by elastic-pt or elastic-sft with these sizes, or
+    after fine-tuning. Weights are copied from file to file; a killed command continues where it stopped.
     """
     from erniecore_elastic.extraction import Sizes, extract_directory
 

@@ -13,7 +13,7 @@ from erniecore.api.command import JsonOption, new_group, opens_models, show, sho
 if TYPE_CHECKING:
     from erniecore_ernie5.tokenizer import Ernie5Tokenizer
 
-app = new_group("Read and make text, images and sounds: made data, draw, describe, continue, score.")
+app = new_group("Generate, describe and continue images and sounds; example data; scores.")
 
 Model = Annotated[Path, typer.Option("--model", metavar="DIR", help="Model directory, or that of a finished run.")]
 Out = Annotated[Path, typer.Option("--out", metavar="FILE", help="File that is written.")]

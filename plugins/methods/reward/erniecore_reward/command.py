@@ -27,7 +27,7 @@ def score(
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Completions at a time.")] = 8,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per row.")] = False,
 ) -> None:
-    """Rewards of completions: of the last one of each conversation, of both of each pair.
+    """Print the reward of the last message of each conversation, or of both completions of each pair.
 
     Pairs also get the margin of the chosen completion; the last line is the fraction of pairs in the right order.
     """
