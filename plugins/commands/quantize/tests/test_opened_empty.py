@@ -47,6 +47,6 @@ def test_nothing_is_drawn(source, tmp_path, undrawn, name):
         stored |= load_file(path)
     state = {key: arrays.to_numpy(tensor) for key, tensor in model.state_dict().items()}
     assert state.keys() == stored.keys()
-    codes = [key for key, values in stored.items() if values.dtype.kind in "iu"]
-    assert codes
-    assert all(np.array_equal(state[key], stored[key]) for key in codes)
+    packed = [key for key, values in stored.items() if values.dtype.kind in "iu"]
+    assert packed
+    assert all(np.array_equal(state[key], stored[key]) for key in packed)
