@@ -109,6 +109,10 @@ def hidden_ids(tokenizer: Tokenizer) -> frozenset[int]:
     return frozenset(i for text, i in tokenizer.special_tokens.items() if text not in STRUCTURE)
 
 
+#: most ids of a character in UTF-8 that is not complete
+UNFINISHED = 3
+
+
 class TextStream:
     """Detokenizes a completion incrementally into chunks that are safe to show.
 
@@ -147,13 +151,20 @@ class TextStream:
         return chunk + rest
 
     def _advance(self, *, final: bool) -> str:
-        before = self._tokenizer.decode(self._ids[self._start : self._end], skip_special=False)
-        now = self._tokenizer.decode(self._ids[self._start :], skip_special=False)
+        before, end = self._decoded(self._end), len(self._ids)
+        now = self._decoded(end)
         if now.endswith(REPLACEMENT) and not final:
-            return ""
+            # the last ids may be the beginning of a character; what lies before them is no part of it
+            end -= UNFINISHED
+            if end <= self._end:
+                return ""
+            now = self._decoded(end)
         self._pending += now[len(before) :]
-        self._start, self._end = self._end, len(self._ids)
+        self._start, self._end = self._end, end
         return self._release()
+
+    def _decoded(self, end: int) -> str:
+        return self._tokenizer.decode(self._ids[self._start : end], skip_special=False)
 
     def _release(self) -> str:
         found = [at for s in self._stop if (at := self._pending.find(s)) >= 0]

@@ -24,6 +24,37 @@ def test_a_text_is_what_would_have_been_streamed(ids):
     assert texts_of(tokenizer, [ids]) == [stream.text]
 
 
+#: the id of byte 0
+FIRST_BYTE = 4
+
+
+class Counting(ToyTokenizer):
+    """Counts the ids that it decodes."""
+
+    decoded = 0
+
+    def decode(self, ids, *, skip_special=True):
+        self.decoded += len(ids)
+        return super().decode(ids, skip_special=skip_special)
+
+
+@given(st.lists(st.sampled_from([0x80, 0xC3, 0xA9, 0xE2, 0x82, 0xAC, 0xF0, 0x9F, 0x98, 0x41]), max_size=40))
+def test_broken_characters_are_streamed_as_they_are_decoded(values):
+    tokenizer, ids = ToyTokenizer(), [FIRST_BYTE + value for value in values]
+    stream = TextStream(tokenizer)
+    shown = "".join(stream.push(token) for token in ids)
+    assert texts_of(tokenizer, [ids]) == [shown + stream.close()]
+
+
+def test_a_long_text_of_broken_characters_is_not_decoded_again_and_again():
+    tokenizer = Counting()
+    stream = TextStream(tokenizer)
+    for _ in range(400):
+        stream.push(FIRST_BYTE + 0x80)
+    assert len(stream.text) > 390
+    assert tokenizer.decoded < 400 * 20
+
+
 def test_log_probabilities_and_entropies_at_a_temperature():
     logits = np.array([[0.0, np.log(2.0), -np.inf]], np.float32)
     log_probs, entropies = measured(logits, np.array([1]), 0.5)
