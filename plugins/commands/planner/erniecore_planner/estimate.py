@@ -163,7 +163,10 @@ def estimate(run: PlannedRun, environ: Mapping[str, str] | None = None) -> Estim
     stages, times = divided_run(run, work, environ)
     acts, states = activations(shape, work), states_of(run)
     peak = tensors_peak(states, acts, accumulation=train.accumulation)
-    process = cpu_process(states, acts, accumulation=train.accumulation)
+    head = 4 * shape.vocab * shape.hidden
+    process = cpu_process(
+        states, acts, accumulation=train.accumulation, threads=run.device.threads, largest_matrix=head
+    )
     if stages:
         seconds, operators = times.seconds if times else None, None
         peak, process = max(s.peak_memory for s in stages), max(s.process_memory for s in stages)
