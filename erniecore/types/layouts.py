@@ -21,6 +21,8 @@ class ParallelLayout:
         chunks: virtual pipeline stages of each stage.
         split: layers of each of the ``pipeline x chunks`` chunks where they are listed; empty: as the strategy balances them.
         shares: micro-batches of a step on each of the ``sharding x data`` ranks where they differ.
+        order: the axes as ranks are counted along them, from neighbors on; empty: as listed here.
+        ranks: the rank at each place, counted in that order; empty: the same number.
     """
 
     tensor: int = 1
@@ -34,6 +36,8 @@ class ParallelLayout:
     chunks: int = 1
     split: tuple[int, ...] = ()
     shares: tuple[int, ...] = ()
+    order: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
 
     @property
     def size(self) -> int:
@@ -53,7 +57,13 @@ class ParallelLayout:
 
 
 class LayoutSpace(ABC):
-    """The layouts in which a parallel strategy can run one model."""
+    """The layouts in which a parallel strategy can run one model.
+
+    Attributes:
+        places: whether :meth:`overrides` has settings for the ``order`` and ``ranks`` of a layout.
+    """
+
+    places: bool = False
 
     @abstractmethod
     def selected(self, processes: int) -> ParallelLayout:

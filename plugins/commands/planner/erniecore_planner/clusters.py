@@ -8,6 +8,10 @@ A cluster file (YAML or JSON) lists machines in the order in which ranks fill th
       - {count: 2, accelerators: 8, accelerator: L40S, memory: 48, tflops: 362, link: 25}
     network: 25
 
+Machines may have a ``network`` of their own. Where links differ, ``links`` is a matrix in GB/s: at the top of every machine to
+every other one, in the order of the file (a row with ``count: 4`` is four machines), in a row of ``machines`` between its
+accelerators; what is on the diagonal does not count.
+
 ``memory`` and ``host_memory`` in GB, ``tflops`` of dense products in the run's precision, ``bandwidth`` of the accelerator's
 memory, ``link`` (inside a machine) and ``network`` (between machines, per accelerator) in GB/s, ``price`` per accelerator
 and hour.
@@ -16,7 +20,7 @@ and hour.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from erniecore.api import UsageError
@@ -31,6 +35,10 @@ LINK, NETWORK, HOST_LINK = 25.0 * GB, 25.0 * GB, 20.0 * GB
 ASSUMED_SHARE = 0.45
 
 
+#: bytes per second between each two of some
+Matrix = tuple[tuple[float, ...], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Machines:
     """Machines that are alike.
@@ -41,6 +49,8 @@ class Machines:
         bandwidth: bytes per second of the accelerator's memory; 0: unknown. link: between accelerators of a machine.
         host_memory: bytes of a machine; 0: nothing is known, and nothing may be kept there. price: per accelerator and hour.
         latency: seconds of a message between its accelerators.
+        network: to other machines, per accelerator; 0: the cluster's. links: bytes per second between each two of its
+            accelerators; empty: ``link``.
     """
 
     count: int
@@ -53,14 +63,24 @@ class Machines:
     host_memory: int = 0
     price: float = 1.0
     latency: float = LATENCY
+    network: float = 0.0
+    links: Matrix = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # clusters are keys of caches; comparing machines would take the time
 class Cluster:
-    """All machines in the order of ranks, and the network between them, bytes per second and accelerator."""
+    """All machines in the order of ranks, and the network between them, bytes per second and accelerator.
+
+    Attributes:
+        links: bytes per second and accelerator between each two machines; empty: ``network``, or what the machines have.
+        along: (seconds per message, bytes per second) of the slowest link along each axis of a layout whose ranks are placed;
+            then ``machines`` are those of its places in order. Empty: ranks lie in the order of the machines.
+    """
 
     machines: tuple[Machines, ...]
     network: float = NETWORK
+    links: Matrix = ()
+    along: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -71,6 +91,15 @@ class Cluster:
     def equally_fast(self) -> bool:
         """Whether all accelerators are."""
         return len({group.flops for group in self.machines}) <= 1
+
+    @property
+    def slowest_network(self) -> float:
+        """Bytes per second and accelerator between those two machines that are joined worst."""
+        if self.links:
+            return min(
+                (rate for i, row in enumerate(self.links) for j, rate in enumerate(row) if i != j), default=NETWORK
+            )
+        return min(group.network or self.network for group in self.machines)
 
     @property
     def per_machine(self) -> int:
@@ -89,9 +118,11 @@ class Cluster:
                 not kept or kept[-1].count < group.count or kept[-1].accelerators != group.accelerators
             ):
                 host = group.host_memory * left // group.accelerators
-                kept.append(replace(group, count=1, accelerators=left, host_memory=host))
+                links = tuple(row[:left] for row in group.links[:left])
+                kept.append(replace(group, count=1, accelerators=left, host_memory=host, links=links))
                 left = 0
-        return replace(self, machines=tuple(kept))
+        number = sum(group.count for group in kept)
+        return replace(self, machines=tuple(kept), links=tuple(row[:number] for row in self.links[:number]))
 
     def slowest(self, start: int, stop: int) -> Machines:
         """What ranks ``start`` to ``stop`` can count on: the least memory, rate and link of the machines under them."""
@@ -132,6 +163,7 @@ _UNITS: Mapping[str, tuple[str, float]] = {
     "measured_tflops": ("flops", 1e12),
     "bandwidth": ("bandwidth", GB),
     "link": ("link", GB),
+    "network": ("network", GB),
 }
 _PLAIN = ("count", "accelerators", "accelerator", "price")
 #: keys of cluster files before version 0.2
@@ -147,18 +179,20 @@ def read_cluster(document: Any, where: str) -> Cluster:
     """
     if not isinstance(document, Mapping) or not isinstance(document.get("machines"), Sequence):
         raise UsageError("not a cluster file", where=where, expected="a list `machines` and a number `network`")
-    _known(document, ("machines", "network"), where)
+    _known(document, ("machines", "network", "links"), where)
     groups = [_machines(row, f"{where}: machines[{i}]") for i, row in enumerate(document["machines"])]
     if not groups:
         raise UsageError("no machines", where=where)
-    return Cluster(tuple(groups), _positive(document, "network", where) * GB if "network" in document else NETWORK)
+    links = _matrix(document, sum(group.count for group in groups), "machines", where) if "links" in document else ()
+    network = _positive(document, "network", where) * GB if "network" in document else NETWORK
+    return Cluster(tuple(groups), network, links)
 
 
 def _machines(row: Any, where: str) -> Machines:
     if not isinstance(row, Mapping):
         raise UsageError("not a mapping", where=where, found=repr(row))
     row = {_OLD_KEYS.get(key, key): value for key, value in row.items()}
-    _known(row, (*_PLAIN, *_UNITS), where)
+    _known(row, (*_PLAIN, *_UNITS, "links"), where)
     missing = [key for key in _NEEDED if key not in row]
     if not {"tflops", "measured_tflops"} & set(row):
         missing.append("tflops or measured_tflops")
@@ -174,6 +208,10 @@ def _machines(row: Any, where: str) -> Machines:
     values = {k: int(v) if k in integers else v for k, v in values.items()}
     if "price" in row:
         values["price"] = _positive(row, "price", where)
+    if "links" in row:
+        values["links"] = _matrix(row, values["accelerators"], "accelerators", where)
+        between = (rate for i, rates in enumerate(values["links"]) for j, rate in enumerate(rates) if i != j)
+        values.setdefault("link", min(between, default=LINK))
     return Machines(**values)
 
 
@@ -181,6 +219,27 @@ def _known(row: Mapping[str, Any], names: Sequence[str], where: str) -> None:
     for key in row:
         if key not in names:
             raise UsageError(f"unknown key {key!r}", where=where, fix=did_you_mean(str(key), names))
+
+
+def _matrix(row: Mapping[str, Any], size: int, what: str, where: str) -> Matrix:
+    """GB/s between each two of ``size``, as bytes per second."""
+    found = row["links"]
+    square = isinstance(found, list) and len(found) == size
+    if not square or not all(isinstance(line, list) and len(line) == size for line in found):
+        raise UsageError(
+            "links is not a matrix", where=where, expected=f"{size} rows of {size} numbers: GB/s between {what}"
+        )
+    for i, line in enumerate(found):
+        for j in (j for j in range(size) if j != i):
+            _positive({f"links[{i}][{j}]": line[j]}, f"links[{i}][{j}]", where)
+            if line[j] != found[j][i]:
+                text = f"links[{i}][{j}] is {line[j]}, links[{j}][{i}] is {found[j][i]}"
+                raise UsageError(
+                    "a link has two rates", where=where, found=text, fix="write the slower one in both places"
+                )
+    return tuple(
+        tuple(0.0 if i == j else float(rate) * GB for j, rate in enumerate(line)) for i, line in enumerate(found)
+    )
 
 
 def _positive(row: Mapping[str, Any], key: str, where: str) -> float:

@@ -198,7 +198,12 @@ def forecast(run: PlannedRun, environ: Mapping[str, str] | None = None) -> Forec
         return None
     if not found.stages:
         return Forecast(found.peak_memory, found.step_seconds)
-    stage = found.stages[run.cluster.rank * len(found.stages) // run.cluster.world_size]
+    place = run.cluster.rank
+    if run.layout.order or run.layout.ranks:
+        from erniecore_planner.placement import place_of
+
+        place = place_of(run.layout, place)
+    stage = found.stages[place * len(found.stages) // run.cluster.world_size]
     return Forecast(stage.peak_memory, found.step_seconds)
 
 

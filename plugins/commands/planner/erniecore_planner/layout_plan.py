@@ -10,16 +10,21 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from erniecore_accelerators import AcceleratorPlugin, AcceleratorSpec
 
 from erniecore.api import UsageError, counted, install_command
 from erniecore.api.command import did_you_mean, layout_spaces, loadable_plugins, read_yaml
-from erniecore.api.planning import LayoutSpace, PlannedRun, seconds_text, size_text
+from erniecore.api.planning import LayoutSpace, ParallelLayout, PlannedRun, seconds_text, size_text
 from erniecore_planner.clusters import ASSUMED_SHARE, GB, Cluster, Machines, read_cluster, uniform
+from erniecore_planner.divided import options_of
 from erniecore_planner.jobs import Job, job_of
-from erniecore_planner.layout_search import Assessed, Found, search, sizes_of
+from erniecore_planner.layout_search import Assessed, Found, assess, search, sizes_of
+from erniecore_planner.links import Links
+from erniecore_planner.placed_layouts import place, placed_search
 from erniecore_planner.rates import best_rate, identity, links_file, rates_file, read_links, read_rates
 from erniecore_planner.text import flops_text
+from erniecore_planner.traffic import Traffic, shown_map
 from erniecore_planner.work import work_of
 
 #: accelerators of one kind are taken to sit in machines of this many
@@ -126,7 +131,8 @@ class LayoutPlan:
     """What to print.
 
     Attributes:
-        strategy: the parallel strategy whose layouts these are.
+        strategy: the parallel strategy whose layouts these are. given: the degrees of the settings, if they are for several
+            ranks, with these at the best places, and with the micro-batches of the settings. given_rows: of its step.
     """
 
     job: Job
@@ -134,11 +140,14 @@ class LayoutPlan:
     found: Found
     strategy: str
     space: LayoutSpace
+    given: Assessed | None = None
+    given_rows: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """Plain JSON; ``total`` of time and memory beside their parts."""
         found = self.found
         single = {"fastest": found.fastest, "cheapest": found.cheapest, "lowest_memory": found.lowest_memory}
+        single |= {"given": self.given}
         several = {"runners_up": found.runners_up, "too_large": found.too_large}
         return {
             "accelerators": self.cluster.size,
@@ -153,10 +162,18 @@ class LayoutPlan:
         """(label, text) for the console."""
         found, best = self.found, self.found.fastest
         if best is None:
-            lines = [("layout", f"none of {found.tried} fits on {self.cluster.size} accelerators; what lacks least:")]
+            lines = [
+                *self._given(),
+                ("layout", f"none of {found.tried} fits on {self.cluster.size} accelerators; what lacks least:"),
+            ]
             return [*lines, *(("", self._line(layout)) for layout in found.too_large)]
-        lines = [("fastest", self._line(best)), ("", f"time: {time_text(best)}"), ("", f"memory: {memory_text(best)}")]
-        lines += [("", f"settings: {settings_text(self.space, best)}")]
+        lines = [
+            *self._given(),
+            ("fastest", self._line(best)),
+            ("", f"time: {time_text(best)}"),
+            ("", f"memory: {memory_text(best)}"),
+        ]
+        lines += [("", f"settings: {settings_text(self.space, best)}"), *self._places(best)]
         for name, other in (("cheapest", found.cheapest), ("memory", found.lowest_memory)):
             assert other is not None
             lines.append((name, "the same" if other == best else self._line(other)))
@@ -164,16 +181,42 @@ class LayoutPlan:
         lines += [("too big", self._line(layout)) for layout in found.too_large]
         return [*lines, ("note", "times rank layouts; nothing of them was measured on these accelerators")]
 
+    def _given(self) -> list[tuple[str, str]]:
+        """The degrees of the settings."""
+        if self.given is None:
+            return []
+        settings = f"settings: {settings_text(self.space, self.given)}"
+        return [("given", self._line(self.given, self.given_rows)), ("", settings), *self._places(self.given)]
+
+    def _places(self, best: Assessed) -> list[tuple[str, str]]:
+        """What goes over which links, and which ranks are where."""
+        found = best.placement
+        if found is None:
+            return []
+        before = f"{seconds_text(found.seconds)} per step; {seconds_text(found.file_order)} in the order of the file"
+        gain = f"{before} ({found.file_order / found.seconds:.2f} x)" if best.layout.order or best.layout.ranks else ""
+        lines = [("places", gain or "in the order of the file, which no other beats by 0.1 %")]
+        lines += [("", traffic_text(traffic)) for traffic in found.traffic]
+        links = Links(self.cluster.first(best.accelerators))
+        return [*lines, *(("", line) for line in shown_map(best.layout, links, np.array(found.at)))]
+
     def _json(self, layout: Assessed) -> dict[str, Any]:
         body = asdict(layout)
         body["time"]["total"], body["memory"]["total"] = layout.time.total, layout.memory.total
         settings = settings_text(self.space, layout)
         return {**body, "degrees": layout.layout.degrees, "fits": layout.fits, "settings": settings}
 
-    def _line(self, layout: Assessed) -> str:
-        rate = flops_text(self.job.rows * self.job.length / layout.time.total).replace(" ", "")
+    def _line(self, layout: Assessed, rows: int = 0) -> str:
+        rate = flops_text((rows or self.job.rows) * self.job.length / layout.time.total).replace(" ", "")
         room = f"{size_text(layout.free)} free" if layout.fits else f"lacks {size_text(-layout.free)}"
         return f"{degrees_text(layout)}: {seconds_text(layout.time.total)} per step, {rate} tokens/s, {room}"
+
+
+def traffic_text(sent: Traffic) -> str:
+    """``tensor: 12.3 GiB per rank and step at 250 GB/s within machines, 0.05 s``."""
+    where = "within machines" if sent.machines == 1 else f"over {sent.machines} machines"
+    rate = f"at {sent.rate / GB:.3g} GB/s {where}"
+    return f"{sent.axis}: {size_text(round(sent.size))} per rank and step {rate}, {seconds_text(sent.seconds)}"
 
 
 def degrees_text(found: Assessed) -> str:
@@ -239,8 +282,27 @@ def layout_plan(
     strategy, space = strategy_for(run, job, cluster.size)
     sizes = [cluster.size] if rows else list(worth_trying(cluster))
     job = replace(job, rows=rows or job.rows)
-    found = search(job, space, cluster, sizes, on_accelerator=not run.device.is_host, uneven=bool(rows))
-    return LayoutPlan(job, cluster, found, strategy, space)
+    on_accelerator = not run.device.is_host
+    if rows:  # for whoever is there, on machines that nobody listed in this order
+        found = search(job, space, cluster, sizes, on_accelerator=on_accelerator, uneven=True)
+    else:
+        found = placed_search(job, space, cluster, sizes, on_accelerator=on_accelerator)
+    micro_batches = sum(run.layout.shares) or run.train.accumulation * run.layout.data_size
+    own = replace(job, rows=run.train.batch_size * micro_batches)
+    given = given_layout(run, own, space, cluster) if not rows and strategy == run.names["parallel"] else None
+    return LayoutPlan(job, cluster, found, strategy, space, given, own.rows)
+
+
+def given_layout(run: PlannedRun, job: Job, space: LayoutSpace, cluster: Cluster) -> Assessed | None:
+    """The degrees of the settings, with their ranks at the best places; None for one rank, and where there are fewer
+    accelerators."""
+    chosen: ParallelLayout = run.layout
+    if not 1 < chosen.size <= cluster.size:
+        return None
+    part, option = cluster.first(chosen.size), options_of(run)
+    on_accelerator = not run.device.is_host
+    found = assess(job, part, chosen, option, on_accelerator=on_accelerator)
+    return place(job, space, Links(part), found, on_accelerator=on_accelerator)
 
 
 def strategy_for(run: PlannedRun, job: Job, processes: int) -> tuple[str, LayoutSpace]:

@@ -14,6 +14,7 @@ from bisect import insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import inf
+from typing import TYPE_CHECKING
 
 from erniecore.api.planning import LayoutSpace, ParallelLayout
 from erniecore_planner.clusters import Cluster
@@ -23,6 +24,9 @@ from erniecore_planner.layout_memory import StageMemory, stage_memory
 from erniecore_planner.layout_time import StepTime, accelerators_of_stage, distinct_stages, step_time
 from erniecore_planner.layouts import Options, choices, worth_trying
 from erniecore_planner.shares import shares_of
+
+if TYPE_CHECKING:
+    from erniecore_planner.traffic import Placement
 
 #: how many layouts of each kind are kept beside the best
 KEPT = 3
@@ -36,7 +40,7 @@ class Assessed:
         layout: of the ranks, with its pipeline's split. options: what else is chosen.
         accelerators: how many of the cluster's it uses. time: of a step. memory: of the fullest accelerator.
         free: bytes that are left on the fullest accelerator; below 0: it does not fit. price: of a step, in units of the
-            cluster's price per hour.
+            cluster's price per hour. placement: of its ranks, where their places were chosen.
     """
 
     layout: ParallelLayout
@@ -46,6 +50,7 @@ class Assessed:
     memory: StageMemory
     free: int
     price: float
+    placement: Placement | None = None
 
     @property
     def fits(self) -> bool:
@@ -143,14 +148,15 @@ def search(
     *,
     on_accelerator: bool = True,
     uneven: bool = False,
+    kept: int = KEPT,
 ) -> Found:
     """The best layouts of ``job``.
 
     Args:
         space: what a strategy can run. sizes: numbers of accelerators to try; None: see :func:`sizes_of`.
-        uneven: see :func:`every_layout`.
+        uneven: see :func:`every_layout`. kept: how many of ``runners_up`` there are at most.
     """
-    fitting, large, tried, record = list[tuple[int, Assessed]](), list[Assessed](), 0, _Record()
+    fitting, large, tried, record = list[tuple[int, Assessed]](), list[Assessed](), 0, _Record(kept)
     for size in sorted(sizes_of(cluster) if sizes is None else sizes):
         found = [
             (least_time(job, part, chosen), tried + number, part, chosen)
@@ -168,14 +174,14 @@ def search(
                     record.note(last)
                 else:
                     large.append(last)
-    return best_of([layout for _, layout in sorted(fitting, key=lambda row: row[0])], large, tried)
+    return best_of([layout for _, layout in sorted(fitting, key=lambda row: row[0])], large, tried, kept)
 
 
 class _Record:
     """What a layout has to beat: the times of the fastest ones, and the lowest price of a step."""
 
-    def __init__(self) -> None:
-        self._times, self._price = [inf] * (1 + KEPT), inf
+    def __init__(self, kept: int) -> None:
+        self._times, self._price = [inf] * (1 + kept), inf
 
     def note(self, layout: Assessed) -> None:
         """Another one that fits."""
@@ -226,8 +232,8 @@ def first_fit(job: Job, space: LayoutSpace, cluster: Cluster, *, on_accelerator:
     return None
 
 
-def best_of(fitting: list[Assessed], large: list[Assessed], tried: int) -> Found:
-    """Those that are told, of all that were assessed. ``large``: what does not fit."""
+def best_of(fitting: list[Assessed], large: list[Assessed], tried: int, kept: int = KEPT) -> Found:
+    """Those that are told, of all that were assessed. ``large``: what does not fit. ``kept``: number of runners-up."""
     fitting.sort(key=_speed)
     large.sort(key=lambda layout: -layout.free)
     if not fitting:
@@ -238,7 +244,7 @@ def best_of(fitting: list[Assessed], large: list[Assessed], tried: int) -> Found
         fastest=fastest,
         cheapest=min(fitting, key=lambda layout: (layout.price, *_speed(layout))),
         lowest_memory=min(fitting, key=lambda layout: (layout.accelerators, -layout.free, *_speed(layout))),
-        runners_up=tuple(fitting[1 : 1 + KEPT]),
+        runners_up=tuple(fitting[1 : 1 + kept]),
         too_large=tuple(_distinct(faster)),
         tried=tried,
     )

@@ -64,7 +64,12 @@ def link_of(cluster: Cluster, span: int) -> tuple[float, float]:
     slowest = cluster.slowest(0, cluster.size)
     if span <= cluster.per_machine and cluster.per_machine % span == 0:
         return slowest.latency, slowest.link
-    return LATENCY_FAR, cluster.network
+    return LATENCY_FAR, cluster.slowest_network
+
+
+def link_along(cluster: Cluster, chosen: ParallelLayout, axis: str) -> tuple[float, float]:
+    """(latency, bytes per second) of the slowest link along an axis: of the places that ranks have, or of neighbors."""
+    return cluster.along[axis] if cluster.along else link_of(cluster, span(chosen, axis))
 
 
 def layer_flops(job: Job, layer: LayerShape, recompute: str) -> float:
@@ -159,7 +164,7 @@ def passed_on(job: Job, cluster: Cluster, chosen: ParallelLayout, micro_batches:
     if chosen.pipeline == 1:
         return 0.0
     passed = job.element * job.tokens * job.shape.hidden / chosen.context
-    latency, rate = link_of(cluster, chosen.size)
+    latency, rate = link_along(cluster, chosen, "pipeline")
     return 2 * (micro_batches + chosen.pipeline - 1) * (latency + passed / rate)
 
 
@@ -191,14 +196,14 @@ def exchanged(
     layers = layers_of(job, *bounds)
     passes, degrees = 2 + again + job.forward, ParallelLayout(tensor, context, expert=expert)
     halves = 2 * passes * sum(many for _, many in layers)
-    along_tensor = halves * all_reduce(stream, tensor, link_of(cluster, span(degrees, "tensor")))
+    along_tensor = halves * all_reduce(stream, tensor, link_along(cluster, degrees, "tensor"))
     along_context = along_expert = 0.0
     for layer, many in layers:
         keys = 2 * job.element * job.tokens * layer.kv_heads * layer.head_dim / tensor
-        along_context += many * passes * all_gather(keys, context, link_of(cluster, span(degrees, "context")))
+        along_context += many * passes * all_gather(keys, context, link_along(cluster, degrees, "context"))
         if layer.experts:
             sent = stream * layer.selected / tensor * uneven
-            along_expert += many * 2 * passes * all_gather(sent, expert, link_of(cluster, span(degrees, "expert")))
+            along_expert += many * 2 * passes * all_gather(sent, expert, link_along(cluster, degrees, "expert"))
     return along_tensor, along_context, along_expert
 
 
@@ -207,7 +212,7 @@ def sharding_messages(job: Job, cluster: Cluster, chosen: ParallelLayout, first:
     in stage 3."""
     if chosen.sharding == 1 or chosen.sharding_stage < 2:
         return 0.0
-    link = link_of(cluster, span(chosen, "sharding"))
+    link = link_along(cluster, chosen, "sharding")
     mine = parameter_counts(job, first, end, chosen.tensor, chosen.expert)
     size = trained(job, mine.dense) + (trained(job, mine.experts) if chosen.expert == 1 else 0.0)
     seconds = all_gather(job.gradient * size, chosen.sharding, link)
@@ -224,7 +229,7 @@ def at_the_end(
     for index, (first, end) in bounds:
         mine = parameter_counts(job, first, end, chosen.tensor, chosen.expert)
         dense, experts = trained(job, mine.dense), trained(job, mine.experts)
-        link, far = link_of(cluster, span(chosen, "data_size")), link_of(cluster, span(chosen, "sharding"))
+        link, far = link_along(cluster, chosen, "data_size"), link_along(cluster, chosen, "sharding")
         shards = chosen.sharding if chosen.sharding_stage >= 2 else 1
         replicas = chosen.data_size // chosen.expert
         expert_shards = min(replicas, max(1, shards // chosen.expert))

@@ -23,6 +23,8 @@ class Options:
 
 def span(layout: ParallelLayout, axis: str) -> int:
     """Neighboring ranks among which a group along ``axis`` (or ``data_size``) lies: its distance in the order of ranks."""
+    if axis == "pipeline":
+        return layout.size
     inner = {"tensor": 1, "context": layout.tensor}
     return int(inner.get(axis, layout.tensor * layout.context) * getattr(layout, axis))
 

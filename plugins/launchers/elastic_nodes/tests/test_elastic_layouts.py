@@ -76,6 +76,16 @@ def test_other_axes_stay_and_what_the_settings_name_is_set_back(layouts):
     assert settings(found.of(2))["parallel.data"] == "1"
 
 
+def test_places_of_ranks_stay_as_long_as_they_mean_something(layouts):
+    places = "parallel.order=[pipeline,data]", "parallel.ranks=[2,3,0,1]"
+    found = layouts(4, "parallel.pipeline=2", "parallel.data=2", *places)
+    assert settings(found.of(4))["parallel.ranks"] == "[2,3,0,1]"
+    assert settings(found.of(4))["parallel.order"] == "[pipeline,data]"
+    assert settings(found.of(2))["parallel.ranks"] == "[]"
+    found = layouts(4, "parallel.sharding=4", "parallel.order=[sharding]")
+    assert settings(found.of(2))["parallel.order"] == "[sharding]"
+
+
 def test_experts_and_sharding_take_the_largest_divisors(layouts):
     found = layouts(4, "parallel.sharding=4", "parallel.expert=2", "train.accumulation=1")
     three = found.of(3).layout

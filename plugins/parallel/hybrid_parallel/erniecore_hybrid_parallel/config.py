@@ -50,6 +50,18 @@ class HybridConfig(ParallelConfig):
         "fast and a slow machine; `train.accumulation` is the largest. Every token still weighs the same. Empty: "
         "`train.accumulation` for each.",
     )
+    order: tuple[Literal["tensor", "context", "sharding", "data", "pipeline"], ...] = Field(
+        (),
+        description="Axes as ranks are counted along them, from neighboring ranks to those furthest apart, e.g. `[tensor, "
+        "pipeline, data]`: pipelines within a machine, replicas on others. Axes of size 1 may be left out. Empty: tensor, "
+        "context, sharding, data, pipeline.",
+    )
+    ranks: tuple[int | str, ...] = Field(
+        (),
+        description="The rank at each place of the grid, counted along `order`: `[0, 2, 1, 3]` or, as ranges, `[8-15, 0-7]`. "
+        "Ranks are numbered as the launcher starts them, machine by machine; `ernie plan --cluster` finds a good order. "
+        "Empty: rank 0 at the first place, and so on.",
+    )
     timeout: float = Field(
         600.0, gt=0, description="Seconds that a rank waits for the others in a collective before the run ends."
     )

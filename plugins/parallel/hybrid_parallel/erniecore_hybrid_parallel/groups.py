@@ -32,6 +32,9 @@ NODE = "ERNIECORE_NODE"
 #: bytes that a rank's address may take
 _TEXT = 400
 
+#: number of the first group that is made by hand, above those that Paddle makes
+_FIRST_GROUP = 1000
+
 #: seconds between two looks at the store while waiting: the first, and the longest
 _SOON, _LATER = 0.0005, 0.02
 
@@ -142,7 +145,8 @@ class World:
             key = purpose, members
             if key not in self._known and len(members) > 1:
                 with contact("creating a group of ranks"):
-                    group, here = self._new_group(members), self.rank in members
+                    # messages between two name their ends: only what is joined has an order
+                    group, here = self._new_group(members, in_order=not purpose), self.rank in members
                 if here:
                     self._known[key] = Comm(members, self.rank, group, self.backend, self._barrier(members, purpose))
                 else:
@@ -150,13 +154,15 @@ class World:
             mine = self._known.get(key) or mine
         return mine
 
-    def _new_group(self, ranks: tuple[int, ...]) -> Any:
+    def _new_group(self, ranks: tuple[int, ...], in_order: bool) -> Any:
         self._groups += 1
-        if self.backend != "gloo":
+        if self.backend != "gloo" and (not in_order or list(ranks) == sorted(ranks)):
             return dist.new_group(list(ranks))
         if self.rank not in ranks:
             return None
-        number = 1000 + self._groups
+        if self.backend != "gloo":
+            return self._in_order(ranks)
+        number = _FIRST_GROUP + self._groups
         index, key = ranks.index(self.rank), f"erniecore/group/{self._groups}/{ranks[0]}"
         address = f"{_own_address()}:{free_port('')}" if index == 0 else bytes(self.store.get(key)).decode()
         host, _, port = address.rpartition(":")
@@ -168,10 +174,16 @@ class World:
         _send_at_once(address)
         process_group = core.ProcessGroupGloo.create(store, index, len(ranks), number)
         group = collective.Group(index, number, list(ranks), pg=process_group, name=f"erniecore-{number}")
-        collective._set_group_map_by_name(group.name, group)
-        collective._set_group_map(number, group)
-        collective._set_group_map_backend(group, "gloo")
-        return group
+        return _registered(group, self.backend)
+
+    def _in_order(self, ranks: tuple[int, ...]) -> Any:
+        """As ``dist.new_group``, which sorts ranks: the parts of a tensor are joined in the order of places."""
+        number, index = _FIRST_GROUP + self._groups, ranks.index(self.rank)
+        name = f"erniecore-{number}"
+        made = collective._new_process_group_impl(
+            self.backend, self.store, index, len(ranks), name, pg_options=None, group_id=number
+        )
+        return _registered(collective.Group(index, number, list(ranks), pg=made, name=name), self.backend)
 
     def meet(self, what: str) -> None:
         """Wait until every rank has come here.
@@ -206,6 +218,14 @@ class World:
             fix="look at the logs of these ranks; parallel.timeout sets the patience",
             code="ERN-E021",
         )
+
+
+def _registered(group: Any, backend: str) -> Any:
+    """A group that was made by hand, as Paddle finds it."""
+    collective._set_group_map_by_name(group.name, group)
+    collective._set_group_map(group.id, group)
+    collective._set_group_map_backend(group, backend)
+    return group
 
 
 @lru_cache(maxsize=1)

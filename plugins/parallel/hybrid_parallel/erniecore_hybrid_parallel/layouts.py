@@ -13,12 +13,14 @@ from erniecore.api import ConfigError
 from erniecore.api.parallel import DecoderShape
 from erniecore.api.planning import LayoutSpace, ParallelLayout
 from erniecore_hybrid_parallel.config import HybridConfig
-from erniecore_hybrid_parallel.planning import check_division, check_shape, choose_micro_batches, make_mesh
+from erniecore_hybrid_parallel.planning import check_division, check_shape, choose_micro_batches, make_mesh, rank_ranges
 from erniecore_hybrid_parallel.split import balanced, choose_split, costs_of
 
 
 class HybridLayouts(LayoutSpace):
     """All products of axes that the model's shape and the table of products allow."""
+
+    places = True
 
     def __init__(self, config: HybridConfig, shape: DecoderShape) -> None:
         self.config, self.shape = config, shape
@@ -38,6 +40,8 @@ class HybridLayouts(LayoutSpace):
             chunks=self.config.chunks,
             split=choose_split(self.config, self.shape),
             shares=choose_micro_batches(self.config, mesh),
+            order=tuple(self.config.order),
+            ranks=mesh.ranks,
         )
 
     def layouts(self, processes: int) -> Iterator[ParallelLayout]:
@@ -87,6 +91,10 @@ class HybridLayouts(LayoutSpace):
             words.append("parallel.split=automatic")
         if layout.shares or own.micro_batches:
             words.append(f"parallel.micro_batches=[{','.join(map(str, layout.shares))}]")
+        if layout.order or own.order:
+            words.append(f"parallel.order=[{','.join(layout.order)}]")
+        if layout.ranks or own.ranks:
+            words.append(f"parallel.ranks=[{','.join(map(str, rank_ranges(layout.ranks)))}]")
         return tuple(words)
 
     def _runs(self, layout: ParallelLayout) -> bool:

@@ -1,12 +1,16 @@
 """The device mesh: coordinates of ranks and their process groups, as pure functions of the parallel degrees.
 
-The innermost axis varies fastest: tensor-parallel ranks are neighbors on one machine, pipeline stages are furthest apart.
+Places of the grid are counted with the innermost axis fastest: tensor-parallel ranks are neighbors on one machine, pipeline
+stages are furthest apart. Which rank is at which place may be chosen otherwise (``parallel.order``, ``parallel.ranks``); rank
+numbers are those of the launcher, which fills machines with them in order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
 from math import prod
 
 #: innermost first
@@ -22,10 +26,14 @@ class Mesh:
     Attributes:
         degrees: axis of ``AXES`` -> how many ranks along it.
         expert: ranks that share the experts, consecutive among those that see different rows.
+        order: the axes as ranks are counted along them, from neighbors to those furthest apart.
+        ranks: the rank at each place, counted in that order; empty: the same number.
     """
 
     degrees: Mapping[str, int]
     expert: int = 1
+    order: tuple[str, ...] = AXES
+    ranks: tuple[int, ...] = ()
 
     @property
     def size(self) -> int:
@@ -37,19 +45,30 @@ class Mesh:
         """Number of ranks that see different rows."""
         return prod(self.degrees[axis] for axis in BATCH)
 
+    @cached_property
+    def _numbers(self) -> dict[int, int]:
+        """Rank -> number of its place, where they differ."""
+        return {rank: number for number, rank in enumerate(self.ranks)}
+
     def coordinates(self, rank: int) -> dict[str, int]:
         """Axis -> place of ``rank`` along it."""
-        found = {}
-        for axis in AXES:
-            rank, found[axis] = divmod(rank, self.degrees[axis])
+        number, found = self._numbers.get(rank, rank), dict.fromkeys(AXES, 0)
+        for axis in self.order:
+            number, found[axis] = divmod(number, self.degrees[axis])
         return found
 
     def rank_at(self, coordinates: Mapping[str, int]) -> int:
         """The inverse of :meth:`coordinates`."""
-        rank = 0
-        for axis in reversed(AXES):
-            rank = rank * self.degrees[axis] + coordinates[axis]
-        return rank
+        number = 0
+        for axis in reversed(self.order):
+            number = number * self.degrees[axis] + coordinates[axis]
+        return self.ranks[number] if self.ranks else number
+
+    def places(self) -> Iterator[tuple[int, dict[str, int]]]:
+        """(rank, coordinates) of every place, the axes of ``AXES`` in order."""
+        for found in product(*(range(self.degrees[axis]) for axis in reversed(AXES))):
+            coordinates = dict(zip(reversed(AXES), found, strict=True))
+            yield self.rank_at(coordinates), coordinates
 
     def data_rank(self, rank: int) -> int:
         """Which share of the rows ``rank`` sees."""
@@ -57,7 +76,7 @@ class Mesh:
         return place["data"] * self.degrees["sharding"] + place["sharding"]
 
     def groups(self, *axes: str) -> list[list[int]]:
-        """Groups of ranks that differ along ``axes`` only, each in rising order; together all ranks."""
+        """Groups of ranks that differ along ``axes`` only, each in the order of places; together all ranks."""
         return self.grouped(lambda rank, place: tuple(place[axis] for axis in AXES if axis not in axes))
 
     def ends(self) -> list[list[int]]:
@@ -94,10 +113,10 @@ class Mesh:
         return lambda place: tuple(place[axis] for axis in others)
 
     def grouped(self, key: Callable[[int, dict[str, int]], tuple[int, ...]]) -> list[list[int]]:
-        """Ranks with the same ``key(rank, coordinates)``, in rising order."""
+        """Ranks with the same ``key(rank, coordinates)``, in the order of places."""
         found: dict[tuple[int, ...], list[int]] = {}
-        for rank in range(self.size):
-            found.setdefault(key(rank, self.coordinates(rank)), []).append(rank)
+        for rank, place in self.places():
+            found.setdefault(key(rank, place), []).append(rank)
         return list(found.values())
 
 

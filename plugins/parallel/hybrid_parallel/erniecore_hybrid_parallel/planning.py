@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from erniecore.api import ConfigError
@@ -38,7 +39,7 @@ def make_mesh(config: Degrees, world_size: int) -> Mesh:
     if degrees["data"] * fixed != world_size:
         found = f"{degrees['data']} replicas of {fixed} processes are {degrees['data'] * fixed}, but the run has {world_size}"
         raise ConfigError.at("parallel.data", f"{found}; 0 takes what there is")
-    mesh = Mesh(degrees, config.expert)
+    mesh = Mesh(degrees, config.expert, axis_order(config, degrees), listed_ranks(config, world_size))
     if mesh.data_size % mesh.expert:
         raise ConfigError.at(
             "parallel.expert",
@@ -53,6 +54,58 @@ def make_mesh(config: Degrees, world_size: int) -> Mesh:
     if config.sharding_stage > 1 and config.sharding == 1:
         raise ConfigError.at("parallel.sharding_stage", "has no meaning without parallel.sharding above 1")
     return mesh
+
+
+def axis_order(config: Degrees, degrees: Mapping[str, int]) -> tuple[str, ...]:
+    """The axes as ranks are counted along them; those of size 1 that ``parallel.order`` leaves out come last.
+
+    Raises:
+        ConfigError: an axis is there twice, or one with several ranks is missing.
+    """
+    if not config.order:
+        return AXES
+    order = tuple(config.order)
+    missing = [axis for axis in AXES if axis not in order]
+    used = [axis for axis in missing if degrees[axis] > 1]
+    if used or len(set(order)) != len(order):
+        what = f"lacks {', '.join(used)}" if used else "has an axis twice"
+        raise ConfigError.at("parallel.order", f"[{', '.join(order)}] {what}; list each axis with several ranks once")
+    return (*order, *missing)
+
+
+def listed_ranks(config: Degrees, world_size: int) -> tuple[int, ...]:
+    """The ranks of ``parallel.ranks``, ranges spelled out; empty where they are in order.
+
+    Raises:
+        ConfigError: something that is no rank or range, or another list than of all ranks, each once.
+    """
+    if not config.ranks:
+        return ()
+    found: list[int] = []
+    for item in config.ranks:
+        first, dash, last = str(item).partition("-")
+        if not (first.isdecimal() and (last.isdecimal() or not dash)) or max(int(first), int(last or 0)) >= world_size:
+            message = f"{item!r} is neither a rank nor a range such as 0-7 of the {world_size} ranks"
+            raise ConfigError.at("parallel.ranks", message)
+        found += range(int(first), int(last or first) + 1)
+    if sorted(found) != list(range(world_size)):
+        wrong = sorted(set(range(world_size)) - set(found))
+        what = f"rank {wrong[0]} is missing" if wrong else "some are there twice"
+        raise ConfigError.at("parallel.ranks", f"each of the {world_size} ranks has one place; {what}")
+    return () if found == list(range(world_size)) else tuple(found)
+
+
+def rank_ranges(ranks: Sequence[int]) -> list[int | str]:
+    """``ranks`` as :func:`listed_ranks` reads them, three or more in a row as a range."""
+    found: list[int | str] = []
+    start = 0
+    for end in range(1, len(ranks) + 1):
+        if end < len(ranks) and ranks[end] == ranks[end - 1] + 1:
+            continue
+        run = ranks[start:end]
+        found += [f"{run[0]}-{run[-1]}"] if len(run) > 2 else list(run)
+        start = end
+    return found
 
 
 def choose_micro_batches(config: HybridConfig, mesh: Mesh) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from erniecore.api import hookimpl
+from erniecore.api.launcher import node_name
 from erniecore.api.parallel import (
     Batch,
     Cluster,
@@ -89,6 +90,14 @@ class HybridPlugin(ParallelPlugin):
         if stage_3:
             ranks.share_parameters(model, layout)  # type: ignore[attr-defined]
         return ranks.share_decoding(model, vocabulary)  # type: ignore[attr-defined]
+
+    @hookimpl
+    def ernie_run_start(self, run: Any) -> None:
+        """Where ranks have other places than their numbers say, event ``places``: the node of each, and its place along each
+        axis."""
+        if run.settings.parallel.order or run.settings.parallel.ranks:
+            mesh, nodes = run.ranks.mesh, run.ranks.all_gather_object(node_name())
+            run.emit("places", nodes=nodes, coordinates=[mesh.coordinates(rank) for rank in range(mesh.size)])
 
     @hookimpl
     def ernie_forward_backward(self, run: Any, batches: Sequence[Batch]) -> StepOutput:

@@ -1,5 +1,6 @@
 """One run on several machines: network namespaces where this machine allows them, else addresses of its own."""
 
+import json
 import os
 import re
 import shutil
@@ -106,6 +107,19 @@ def test_two_machines_train_a_killed_rank_is_shown_on_both_and_they_start_again_
     assert not [
         path for path in (tmp_path / "out").rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()
     ]
+
+
+def test_ranks_are_on_the_machines_that_the_settings_say(machines, words, tmp_path):
+    """The first machine has the last stage, the second one the first stage."""
+    layout = {"parallel__name": "hybrid", "parallel__pipeline": 2, "parallel__ranks": "[1,0]", "train__accumulation": 2}
+    code, errors = ended(machines.start(words(tmp_path / "out", **layout), tmp_path))
+    assert code == 0, errors
+    lines = (tmp_path / "out" / "events.jsonl").read_text().splitlines()
+    [found] = [event for event in map(json.loads, lines) if event["event"] == "places"]
+    assert found["nodes"] == ["host-0", "host-1"]
+    assert [place["pipeline"] for place in found["coordinates"]] == [1, 0]
+    sent = [event["bytes_sent"] for event in map(json.loads, lines) if event["event"] == "step"]
+    assert min(sent) > 0
 
 
 def test_a_cut_network_ends_in_an_error_that_names_the_machine(machines, words, tmp_path):
