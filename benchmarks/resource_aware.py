@@ -44,7 +44,7 @@ def step(split: tuple[int, ...], times: tuple[float, ...]) -> float:
 
 
 def partition() -> None:
-    """The first table."""
+    """Print the table of splits, by the time that a small layer takes."""
     print(
         "| small layer / large layer | by products, 18 stages | by time, 18 stages | by time, 22 stages | times faster |"
     )
@@ -76,7 +76,7 @@ def cluster_of(rooms: int) -> Cluster:
 
 
 def placement() -> None:
-    """The second table."""
+    """Print the table of places, by the number of rooms."""
     print("| rooms | layout | step in the order of the file, s | placed, s | times faster | seconds of the processor |")
     print("|---|---|---|---|---|---|")
     space = dict(layout_spaces(SHAPE))["hybrid"]
@@ -101,7 +101,7 @@ def placement() -> None:
 
 
 def main() -> int:
-    """Print both."""
+    """Print both tables, the one of splits first."""
     partition()
     print()
     placement()

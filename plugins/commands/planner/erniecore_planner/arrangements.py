@@ -39,8 +39,8 @@ def number_of(links: Links) -> int:
     found = factorial(links.size)
     for machine in links.machines:
         found //= 1 if machine.links else factorial(machine.accelerators)
-    for alike in Counter(_kinds(links)).values():
-        found //= factorial(alike)
+    for number in Counter(_kinds(links)).values():
+        found //= factorial(number)
     return found
 
 

@@ -47,11 +47,11 @@ class Links:
 
     @property
     def size(self) -> int:
-        """Number of accelerators."""
+        """Number of accelerators of all machines together."""
         return len(self.machine)
 
     @cached_property
-    def alike(self) -> bool:
+    def uniform(self) -> bool:
         """Whether any two accelerators may change places: all links are the same."""
         return len(self.machines) == 1 and not self.machines[0].links
 

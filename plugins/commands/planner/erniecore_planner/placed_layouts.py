@@ -57,7 +57,7 @@ def even(cluster: Cluster) -> bool:
 
 def place(job: Job, space: LayoutSpace, links: Links, found: Assessed, *, on_accelerator: bool = True) -> Assessed:
     """A layout with its ranks at the best places; those of the file where others gain next to nothing."""
-    if links.alike or not space.places:
+    if links.uniform or not space.places:
         return found
     placer = Placer(job, space, links.cluster, found.layout, found.options, links)
     at, before = best_places(placer, on_accelerator=on_accelerator), placer.seconds(placer.file_order)

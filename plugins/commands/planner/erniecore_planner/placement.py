@@ -90,7 +90,7 @@ class Placer:
         return assess(self.job, cluster, layout, self.option, on_accelerator=on_accelerator, time=time).fits
 
     def seconds(self, at: Numbers) -> float:
-        """Of a step."""
+        """Seconds of a step with ranks at these places."""
         return self.of(at)[0].total
 
     def better(
@@ -111,7 +111,7 @@ def best_places(placer: Placer, *, on_accelerator: bool = True, exact: bool | No
         exact: try everything that differs; None: where that is at most ``MOST`` placements.
     """
     best = placer.file_order, placer.seconds(placer.file_order)
-    if placer.links.alike:
+    if placer.links.uniform:
         return best[0]
     better = partial(placer.better, on_accelerator=on_accelerator)
     orders = list(axis_orders(placer.chosen))

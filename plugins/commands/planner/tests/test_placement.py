@@ -318,16 +318,16 @@ def test_plan_says_where_ranks_are_and_the_settings_for_it(tmp_path, capsys):
     machines = [{"count": 4, "accelerators": 1, "accelerator": "A100", "memory": 80, "tflops": 312}]
     links = [[0, 0.1, 50, 0.1], [0.1, 0, 0.1, 50], [50, 0.1, 0, 0.1], [0.1, 50, 0.1, 0]]
     (tmp_path / "cluster.yaml").write_text(yaml.safe_dump({"machines": machines, "links": links}))
-    words = ["plan", "--model", "ernie45", "model.size=0.3b", "--method", "sft", "--device", "cuda"]
-    words += ["--parallel", "hybrid", "parallel.tensor=2", "parallel.data=2", "train.precision=bfloat16"]
-    words += ["--cluster", str(tmp_path / "cluster.yaml")]
-    assert main([*words, "--json"]) == 0
+    command = ["plan", "--model", "ernie45", "model.size=0.3b", "--method", "sft", "--device", "cuda"]
+    command += ["--parallel", "hybrid", "parallel.tensor=2", "parallel.data=2", "train.precision=bfloat16"]
+    command += ["--cluster", str(tmp_path / "cluster.yaml")]
+    assert main([*command, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["given"]
     assert found["settings"].split()[-2:] == ["parallel.order=[data,tensor]", "train.recompute=none"]
     assert found["placement"]["at"] == [0, 2, 1, 3]
     assert found["placement"]["seconds"] < found["placement"]["file_order"] / 5
     assert [row["axis"] for row in found["placement"]["traffic"]] == ["gradients", "tensor"]
-    assert main(words) == 0
+    assert main(command) == 0
     text = capsys.readouterr().out
     assert "machine 1 (A100), rank 1: data 1, tensor 0" in text
     assert "per rank and step" in text
