@@ -64,7 +64,8 @@ def place(job: Job, space: LayoutSpace, links: Links, found: Assessed, *, on_acc
     if placer.seconds(at) > before * (1 - WORTH):
         at = placer.file_order
     time, layout, cluster = placer.of(at)
-    layout = replace(layout, **counted(layout, at))
+    order, ranks = counted(layout, at)
+    layout = replace(layout, order=order, ranks=ranks)
     where = Placement(
         tuple(at.tolist()), time.total, before, traffic_of(job, cluster, layout, found.options, links, at)
     )
@@ -72,7 +73,7 @@ def place(job: Job, space: LayoutSpace, links: Links, found: Assessed, *, on_acc
     return replace(made, placement=where)
 
 
-def counted(layout: ParallelLayout, at: Numbers) -> dict[str, tuple[str, ...] | tuple[int, ...]]:
+def counted(layout: ParallelLayout, at: Numbers) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """``order`` and ``ranks`` of a layout that give its places these accelerators: with as few ranges of ranks as there are."""
     orders = list(axis_orders(layout))
     found = []
@@ -81,4 +82,4 @@ def counted(layout: ParallelLayout, at: Numbers) -> dict[str, tuple[str, ...] | 
         ranks[nested(layout, order, np.arange(layout.size))] = at
         found.append((int((np.diff(ranks) != 1).sum()), number, ranks))
     breaks, number, ranks = min(found, key=lambda row: row[:2])
-    return {"order": orders[number] if number else (), "ranks": tuple(ranks.tolist()) if breaks else ()}
+    return orders[number] if number else (), tuple(ranks.tolist()) if breaks else ()

@@ -149,7 +149,7 @@ def _exchanges(links: Links) -> Iterator[tuple[Numbers, Numbers]]:
     differ = links.cluster.links or len(links.cluster.machines) > 1
     for one, other in combinations(range(len(sizes)), 2) if differ else ():
         if sizes[one] == sizes[other] and (links.cluster.links or links.machines[one] != links.machines[other]):
-            yield tuple(links.first[m] + np.arange(sizes[m]) for m in (one, other))  # type: ignore[misc]
+            yield tuple(links.first[m] + np.arange(sizes[m]) for m in (one, other))
     if links.size <= _SMALL:
         for a, b in combinations(range(links.size), 2):
             if links.machine[a] != links.machine[b] or links.machines[links.machine[a]].links:
@@ -176,7 +176,8 @@ def nested(layout: ParallelLayout, order: Sequence[str], ranks: Numbers) -> Numb
     full = [*order, *(axis for axis in AXES if axis not in order)]
     numbers = np.arange(layout.size).reshape([getattr(layout, axis) for axis in reversed(full)])
     axes = [len(full) - 1 - full.index(axis) for axis in reversed(AXES)]
-    return ranks[numbers.transpose(axes).reshape(-1)]
+    found: Numbers = ranks[numbers.transpose(axes).reshape(-1)]
+    return found
 
 
 def place_of(layout: ParallelLayout, rank: int) -> int:

@@ -80,18 +80,16 @@ class Layouts:
                     own, sharding=sharding, data=size // sharding, expert=expert, sharding_stage=stage, shares=()
                 )
                 if runs(self._space, found):
-                    return replace(found, **places(own, found))
+                    order, listed = places(own, found)
+                    return replace(found, order=order, ranks=listed)
         return None
 
 
-def places(own: ParallelLayout, found: ParallelLayout) -> dict[str, tuple[str, ...] | tuple[int, ...]]:
+def places(own: ParallelLayout, found: ParallelLayout) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """``order`` and ``ranks`` of ``own`` as far as they mean something for other ranks: the order if it has all axes, the ranks
     if there are as many."""
     used = {axis for axis, degree in found.degrees.items() if degree > 1 and axis != "expert"}
-    return {
-        "order": own.order if used <= {*own.order} else (),
-        "ranks": own.ranks if found.size == own.size else (),
-    }
+    return own.order if used <= {*own.order} else (), own.ranks if found.size == own.size else ()
 
 
 def runs(space: LayoutSpace, layout: ParallelLayout) -> bool:
