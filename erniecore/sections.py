@@ -114,6 +114,10 @@ class ModelConfig(Section):
         """Whether a run without an adapter trains this parameter; ``usual``: as its ``TensorMap`` says."""
         return usual
 
+    def augments(self) -> list[str]:
+        """Settings by which media of a training row differ from epoch to epoch."""
+        return []
+
 
 class AdapterConfig(Section):
     """Base of the sections of adapters."""

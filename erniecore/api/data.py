@@ -20,7 +20,7 @@ from erniecore.types.records import (
     UnpairedPreference,
     messages_of,
 )
-from erniecore.types.samples import IGNORE, Batch, Encoder, MediaReader, Sample, SeenMedia, media_reader
+from erniecore.types.samples import IGNORE, Batch, Draw, Encoder, MediaReader, Sample, SeenMedia, media_reader
 
 __all__ = [
     "FormatConfig",
@@ -31,6 +31,7 @@ __all__ = [
     "CorpusPlugin",
     "DecompressorPlugin",
     "Document",
+    "Draw",
     "Encoder",
     "IGNORE",
     "IMAGE_MARKER",

@@ -8,7 +8,7 @@ from erniecore_sampler.steps import BatchSampler, MicroBatch
 
 from erniecore.data.collate import collate
 from erniecore.data.dataset import Dataset
-from erniecore.types.samples import Batch, MediaReader, Sample
+from erniecore.types.samples import Batch, Draw, MediaReader, Sample
 
 #: width of a batch that is all padding
 _EMPTY_WIDTH = 8
@@ -32,7 +32,8 @@ class DataLoader:
 
     def step(self, step: int) -> list[Batch]:
         """This rank's micro-batches of a global optimizer step, counted from 0; on every rank as many."""
-        return [self._batch(chosen) for chosen in self.sampler.step(step)]
+        draw = Draw(self.sampler.settings.seed, self.sampler.locate(step)[0]) if self.media is not None else None
+        return [self._batch(chosen, draw) for chosen in self.sampler.step(step)]
 
     def epoch(self, epoch: int = 0) -> Iterator[Batch]:
         """This rank's micro-batches of one epoch, in order (evaluation)."""
@@ -42,7 +43,7 @@ class DataLoader:
         """These samples, one per sequence, padded to the longest."""
         return self._collated([[self.dataset[i]] for i in indices])
 
-    def _batch(self, sequences: MicroBatch) -> Batch:
+    def _batch(self, sequences: MicroBatch, draw: Draw | None = None) -> Batch:
         if not sequences and self.shape is None:
             return collate([[]], pad_id=self.pad_id, length=_EMPTY_WIDTH)
         samples = [[self.dataset[i] for i in sequence] for sequence in sequences]
@@ -51,8 +52,8 @@ class DataLoader:
         if self.shape is not None:
             size, length = self.shape
             return collate(samples + [[] for _ in range(size - len(samples))], pad_id=self.pad_id, length=length)
-        return self._collated(samples)
+        return self._collated(samples, draw)
 
-    def _collated(self, rows: list[list[Sample]]) -> Batch:
+    def _collated(self, rows: list[list[Sample]], draw: Draw | None = None) -> Batch:
         batch = collate(rows, pad_id=self.pad_id)
-        return batch if self.media is None else self.media.complete(batch, rows)
+        return batch if self.media is None else self.media.complete(batch, rows, draw=draw)

@@ -97,6 +97,13 @@ class SeenMedia(NamedTuple):
     seconds: tuple[float, ...] = ()
 
 
+class Draw(NamedTuple):
+    """What random changes of media are a function of, besides the row and the medium: the run's seed, and the epoch from 0."""
+
+    seed: int
+    epoch: int
+
+
 @runtime_checkable
 class MediaReader(Protocol):
     """A chat template of a model that takes images: besides rendering, it knows what its placeholders stand for."""
@@ -123,7 +130,12 @@ class MediaReader(Protocol):
         """What is known of one of ``Sample.media`` without decoding it."""
         ...
 
-    def frames(self, media: str) -> Iterator[bytes]:
+    def changes(self, sample: Sample, draw: Draw | None) -> Sequence[Sequence[Any]]:
+        """For each medium of a training sample its random changes, each with a ``str`` that says what it does. A pure function;
+        none without ``draw``."""
+        ...
+
+    def frames(self, media: str, changes: Sequence[Any] = ()) -> Iterator[bytes]:
         """PNG files of what the vision tower reads of one of ``Sample.media``, made of its patches: an image, or the frames of
         a video. Raises ``DataError`` for a file that has changed."""
         ...
@@ -136,9 +148,10 @@ class MediaReader(Protocol):
         """Whether the file of one of ``Sample.media`` still is what it was."""
         ...
 
-    def complete(self, batch: Batch, rows: Sequence[Sequence[Sample]]) -> Batch:
-        """The batch of these rows with the ``inputs`` and positions that its media ask for. A pure function, also of the
-        number of threads. Raises ``DataError`` for a file that has changed."""
+    def complete(self, batch: Batch, rows: Sequence[Sequence[Sample]], *, draw: Draw | None = None) -> Batch:
+        """The batch of these rows with the ``inputs`` and positions that its media ask for, of a training step with their
+        :meth:`changes` of ``draw``. A pure function, also of the number of threads. Raises ``DataError`` for a file that has
+        changed."""
         ...
 
 

@@ -75,11 +75,13 @@ def check(
     statistics.notes += wanted.unchecked
     report = statistics.as_dict()
     if wanted.encoder:
-        from erniecore_data.stats import patch_stats
+        from erniecore_data.stats import change_stats, patch_stats
 
         report["tokens"] = _token_facts(dataset, wanted.vocabulary)
         if patches := patch_stats(dataset, wanted.encoder):
             report["patches"] = patches
+        if wanted.augments and patches:
+            report["changes"] = change_stats(dataset, wanted.encoder, wanted.seed)
     bad = bool(statistics.failures) or statistics.total("dropped") > max_drop * statistics.total("rows")
     bad = bad or bool(report.get("tokens", {}).get("ids_out_of_range"))
     if as_json:
@@ -106,10 +108,19 @@ def show(
             "--images", metavar="DIR", help="Write images and frames of videos there, as the model sees them."
         ),
     ] = None,
+    epoch: Annotated[
+        int,
+        typer.Option(
+            "--epoch",
+            min=0,
+            metavar="N",
+            help="Images with the random changes that they get in this epoch of training, 1 is the first; 0: without.",
+        ),
+    ] = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Samples as the model sees them; the loss tokens are marked. Needs a model: --model DIR, or model in the settings."""
-    from erniecore.api.data import media_reader
+    from erniecore.api.data import Draw, media_reader
     from erniecore_data.layout import legend
     from erniecore_data.preview import open_preview
     from erniecore_data.seen import SeenImages
@@ -121,7 +132,10 @@ def show(
             "name a model directory with --model, or a tokenizer with model.tokenizer; without one rows can be checked"
         )
         raise UsageError("samples need a tokenizer", fix=fix, next=wanted.check_command)
-    seen = SeenImages(media_reader(wanted.encoder), images)
+    if epoch and not wanted.augments:
+        fix = "set model.image_augment, for example model.image_augment=document, or leave --epoch out"
+        raise UsageError("images are the same in every epoch", where="--epoch", found=str(epoch), fix=fix)
+    seen = SeenImages(media_reader(wanted.encoder), images, Draw(wanted.seed, epoch - 1) if epoch else None)
     samples = _samples(wanted, limit, line, element)
     if as_json:
         show_json([as_dict(s, wanted.tokenizer, seen.of(s)) for s in samples])
@@ -248,6 +262,10 @@ def _show_report(statistics: RowStatistics, report: dict[str, Any]) -> None:
         facts, largest = report["patches"], report["patches"]["per_sample"]["max"]
         with_images = f"{counted(facts['samples'], 'sample')} with images"
         show_lines(f"{with_images}, {counted(facts['patches'], 'patch')}, at most {largest} in one")
+    if "changes" in report:
+        facts = report["changes"]
+        each = ", ".join(f"{name} {count}" for name, count in facts["transforms"].items())
+        show_lines(f"{facts['changed']} of {counted(facts['images'], 'image')} change in the first epoch: {each}")
     show_lines(statistics.summary())
 
 

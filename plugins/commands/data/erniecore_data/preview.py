@@ -33,6 +33,7 @@ class Preview:
         format, sections: as ``data.format`` and ``formats``. max_seq_len: as ``data.max_seq_len``.
         tokenizer, encoder: ``None`` without a model. vocabulary: ids of the model; 0: not known.
         arguments: what ``ernie data check`` takes for the same. unchecked: what was asked for and cannot be told.
+        seed: as ``run.seed``. augments: settings by which images of training rows differ from epoch to epoch.
     """
 
     sources: list[Source]
@@ -44,6 +45,8 @@ class Preview:
     vocabulary: int
     arguments: Sequence[str]
     unchecked: Sequence[str] = ()
+    seed: int = 0
+    augments: Sequence[str] = ()
 
     @property
     def check_command(self) -> str:
@@ -85,7 +88,17 @@ def open_preview(arguments: Sequence[str], chosen: Mapping[str, Any], max_seq_le
         name = loaded.plugins["method"].name
         unchecked = [f"the rows are parsed alone: without --model it is not known which of them {name} trains on"]
     return Preview(
-        sources, data.format, settings.formats, data.max_seq_len, tokenizer, encoder, vocabulary, pasted, unchecked
+        sources,
+        data.format,
+        settings.formats,
+        data.max_seq_len,
+        tokenizer,
+        encoder,
+        vocabulary,
+        pasted,
+        unchecked,
+        settings.run.seed,
+        settings.model.augments() if "model" in loaded.plugins else (),
     )
 
 

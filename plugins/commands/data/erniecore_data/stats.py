@@ -8,7 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from erniecore.api.data import Conversation, Document, Encoder, Message, Preference, UnpairedPreference, media_reader
+from erniecore.api.data import (
+    Conversation,
+    Document,
+    Draw,
+    Encoder,
+    Message,
+    Preference,
+    UnpairedPreference,
+    media_reader,
+)
 from erniecore.api.method import Record
 from erniecore.api.rows import ArrayDataset, pack
 
@@ -84,6 +93,18 @@ def patch_stats(dataset: ArrayDataset, encoder: Encoder) -> dict[str, Any] | Non
     reader = media_reader(encoder)
     counts = [sum(map(reader.patches, media)) for _, media in dataset.media_items()] if reader is not None else []
     return {"samples": len(counts), "patches": sum(counts), "per_sample": summary(counts)} if counts else None
+
+
+def change_stats(dataset: ArrayDataset, encoder: Encoder, seed: int) -> dict[str, Any]:
+    """How many images the first epoch of a run with this seed changes at random, and by which transforms."""
+    reader, found = media_reader(encoder), Counter[str]()
+    assert reader is not None
+    items = [i for i, _ in dataset.media_items()]
+    drawn = [changes for i in items for changes in reader.changes(dataset[i], Draw(seed, 0))]
+    kinds = [reader.seen(text).kind for i in items for text in dataset[i].media]
+    for changes in drawn:
+        found.update(str(change).partition(" ")[0] for change in changes)
+    return {"images": kinds.count("image"), "changed": sum(map(bool, drawn)), "transforms": dict(found.most_common())}
 
 
 def fill_rate(lengths: Sequence[int], capacity: int, packing: str) -> float:

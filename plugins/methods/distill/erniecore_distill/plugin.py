@@ -42,6 +42,10 @@ class DistillPlugin(MethodPlugin):
             raise ConfigError.at(
                 "method.cache", "the whole vocabulary is too large for a disk; set method.top_k, for example 64"
             )
+        for key in settings.model.augments() if method.cache else ():
+            raise ConfigError.at(
+                "method.cache", f"its values are those of images that do not change: leave {key} out, or this"
+            )
 
     @hookimpl
     def ernie_build_objective(

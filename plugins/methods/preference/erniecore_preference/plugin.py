@@ -55,6 +55,9 @@ class ComparedPlugin(MethodPlugin):
         for key, message in wrong.items():
             if message:
                 raise ConfigError.at(f"method.{key}", message)
+        for key in settings.model.augments() if looked_up else ():
+            message = f"values of a reference that is computed once are those of images that do not change: leave {key} out, or "
+            raise ConfigError.at("method.reference", message + "set this to live")
 
 
 class PairPlugin(ComparedPlugin):

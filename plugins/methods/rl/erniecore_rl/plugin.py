@@ -37,6 +37,8 @@ class GrpoPlugin(MethodPlugin):
                 f"{tokens} leaves no room for a prompt in data.max_seq_len ({limit}); set method.max_new_tokens to less"
             )
             raise ConfigError.at("method.max_new_tokens", message)
+        for key in settings.model.augments():
+            raise ConfigError.at(key, "completions are made and learned from images as they are; leave it out")
         if settings.data.static_shapes:
             message = "learning goes through completions, which have their own lengths; set it to false"
             raise ConfigError.at("data.static_shapes", message)

@@ -9,6 +9,7 @@ from erniecore_ernie45_moe.config import RouterSection
 from pydantic import ValidationInfo, field_validator
 
 from erniecore.api import Field
+from erniecore_ernie45_vl.augmentation import ImageTransform, spelled_out
 from erniecore_ernie45_vl.parts import Part, part_of
 
 
@@ -28,6 +29,22 @@ class MediaSection(DecoderSection):
         description="Turn images as their EXIF note says; "
         "unset: as the model's preprocessor_config.json says, else false, as published.",
     )
+    image_augment: tuple[ImageTransform, ...] = Field(
+        (),
+        description="Random changes of the images of training rows, in this order, once they have the size that the model sees; "
+        "evaluation and use never have any. Names of transforms, each alone or with `p` and `range`, and the presets "
+        "`document` and `photo`. What an image gets is a pure function of run.seed, the epoch, the row's place in its file and "
+        "the image.",
+    )
+
+    @field_validator("image_augment", mode="before")
+    @classmethod
+    def _spelled_out(cls, value: Any) -> Any:
+        return spelled_out(value)
+
+    def augments(self) -> list[str]:
+        """``image_augment``, where there is any."""
+        return ["model.image_augment"] if self.image_augment else []
 
 
 class VlConfig(RouterSection, MediaSection):

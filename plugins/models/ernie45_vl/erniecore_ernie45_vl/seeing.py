@@ -12,26 +12,26 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from erniecore_media import Limits, MediaError, as_png, decode, inspect, read_bytes, upright_size
+from erniecore_media import MediaError, as_png
 from erniecore_text import JinjaChatTemplate
 
 from erniecore.api import DataError, Json, RowError
-from erniecore.api.data import MARKERS, Batch, Media, MediaReader, Message, Sample, SeenMedia, codes
+from erniecore.api.data import MARKERS, Batch, Draw, Media, MediaReader, Message, Sample, SeenMedia, codes
 from erniecore.api.model import Segment
-from erniecore_ernie45_vl.images import MERGE, Sizing, frames_of, patches, resized
+from erniecore_ernie45_vl.images import MERGE, Sizing, frames_of
 from erniecore_ernie45_vl.positions import IMAGE, TEXT, VIDEO, Grid, routed_as_vision, sample_positions
 from erniecore_ernie45_vl.prompts import MEDIA
-from erniecore_ernie45_vl.videos import VideoReading
+from erniecore_ernie45_vl.reading import Known, Reading, digest
 
 if TYPE_CHECKING:
+    from erniecore_media.augment import Change
     from numpy.typing import NDArray
 
     from erniecore_ernie45_vl.images import Floats
-    from erniecore_ernie45_vl.videos import Frames
 
     Array: TypeAlias = NDArray[Any]
 
@@ -51,90 +51,6 @@ TOKEN_INPUTS = ("mm_token_type_ids", "moe_mm_token_type_ids")
 _REMEMBERED = 1 << 16
 #: images of a batch that are decoded at the same time
 _THREADS = 4
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How images and videos are read.
-
-    Attributes:
-        roots: further directories that they may lie in, besides that of the data file.
-        upright: turn images as their EXIF note says. video: None: videos are not read.
-    """
-
-    sizing: Sizing
-    limits: Limits
-    roots: tuple[str, ...] = ()
-    upright: bool = False
-    video: VideoReading | None = None
-
-    def bytes_of(self, source: str, base: str, limits: Limits | None = None) -> bytes:
-        """The content of a file or data URL. Raises ``MediaError``."""
-        return read_bytes(source, [base or ".", *self.roots], limits or self.limits)
-
-    def parts(self, media: Media) -> list[bytes]:
-        """The content of an image, a video, or each frame of a list. Raises ``MediaError``."""
-        if media.kind == "video" and self.video is None:
-            fix = "leave it out, or train a model that reads videos"
-            raise MediaError("the model reads no videos", found=media.source[:80], expected="images", fix=fix)
-        if media.frames and self.video is not None:
-            return self.video.listed(media.frames, lambda source: self.bytes_of(source, media.base))
-        limits = self.video.limits if media.kind == "video" and self.video is not None else None
-        return [self.bytes_of(media.source, media.base, limits)]
-
-    def known(self, media: Media, parts: Sequence[bytes]) -> Known:
-        """Hash and patches, from headers. Raises ``MediaError``."""
-        grid, frames = (
-            (self.grid(parts[0]), ())
-            if self.video is None or media.kind == "image"
-            else self.video.plan(parts, bool(media.frames))
-        )
-        return Known(digest(parts), grid, frames)
-
-    def values(self, media: Media, known: Known, parts: Sequence[bytes]) -> Floats:
-        """Patches float32 [N, 3 p p]. Raises ``MediaError``."""
-        if self.video is None or media.kind == "image":
-            return self.pixels(parts[0], known.grid)
-        return self.video.pixels(parts, known.grid, known.frames, bool(media.frames))
-
-    def sizing_of(self, kind: str) -> Sizing:
-        """Of an image, or of the frames of a video."""
-        return self.video.sizing if kind == "video" and self.video is not None else self.sizing
-
-    def grid(self, data: bytes) -> Grid:
-        """Patches of the image, from its header. Raises ``MediaError``."""
-        header = inspect(data, self.limits)
-        width, height = upright_size(header, data, self.limits) if self.upright else (header.width, header.height)
-        try:
-            rows, columns = self.sizing.size_of(height, width)
-        except ValueError as error:
-            raise MediaError(str(error), found=f"{width} x {height}", expected="another size") from error
-        return Grid(1, rows // self.sizing.patch, columns // self.sizing.patch)
-
-    def pixels(self, data: bytes, grid: Grid) -> Floats:
-        """Patches float32 [N, 3 p p]. Raises ``MediaError``."""
-        image = decode(data, self.limits, upright=self.upright)
-        size = grid.rows * self.sizing.patch, grid.columns * self.sizing.patch
-        return patches(resized(image, size)[None], self.sizing)
-
-
-def digest(parts: Sequence[bytes]) -> str:
-    """SHA-256 of a file, or of those of several."""
-    each = [hashlib.sha256(part) for part in parts]
-    return each[0].hexdigest() if len(each) == 1 else hashlib.sha256(b"".join(h.digest() for h in each)).hexdigest()
-
-
-class Known(NamedTuple):
-    """What rows need of an image or a video; ``frames``: index and seconds of those that the model sees."""
-
-    sha256: str
-    grid: Grid
-    frames: Frames = ()
-
-    @property
-    def tokens(self) -> int:
-        """Placeholders that stand for it."""
-        return self.grid.merged(MERGE).size
 
 
 class SeeingTemplate(JinjaChatTemplate):
@@ -276,10 +192,18 @@ class SeeingTemplate(JinjaChatTemplate):
         size = grid.columns * side, grid.rows * side
         return SeenMedia(source.kind, source.source, known.tokens, grid.size, *size, seconds)
 
-    def frames(self, media: str) -> Iterator[bytes]:
+    def changes(self, sample: Sample, draw: Draw | None) -> list[tuple[Change, ...]]:
+        """Of images what ``augmentation.py`` describes; of videos nothing."""
+        found = map(_read, sample.media)
+        return [
+            self._reading.drawn(source, known, draw, sample.origin.position, i)
+            for i, (source, known) in enumerate(found)
+        ]
+
+    def frames(self, media: str, changes: Sequence[Change] = ()) -> Iterator[bytes]:
         """As PNG files, one after the other. Raises ``DataError`` for a file that has changed."""
         source, known = _read(media)
-        values = self._load(source.source[:80], source, known)
+        values = self._load(source.source[:80], source, known, changes)
         for frame in frames_of(values, known.grid, self._reading.sizing_of(source.kind)):
             yield as_png(frame)
 
@@ -304,10 +228,15 @@ class SeeingTemplate(JinjaChatTemplate):
     def _placeholders(self) -> list[int]:
         return [self._ids[token] for token in (PLACEHOLDER, VIDEO_PLACEHOLDER) if token in self._ids]
 
-    def complete(self, batch: Batch, rows: Sequence[Sequence[Sample]]) -> Batch:
+    def complete(self, batch: Batch, rows: Sequence[Sequence[Sample]], *, draw: Draw | None = None) -> Batch:
         """With pixels [N, 3 p p] and grids [images, 3] in the order of the placeholders, kinds of tokens [B, S], and positions
         [B, S, 3] that begin anew with each sample. Raises ``DataError`` for an image that has changed."""
-        media = [(sample.origin.place(), *_read(text)) for row in rows for sample in row for text in sample.media]
+        media = [
+            (sample.origin.place(), *_read(text), changes)
+            for row in rows
+            for sample in row
+            for text, changes in zip(sample.media, self.changes(sample, draw), strict=True)
+        ]
         if not media:
             return batch
         positions_BS3 = np.repeat(batch.position_ids[..., None], 3, axis=2)
@@ -323,7 +252,7 @@ class SeeingTemplate(JinjaChatTemplate):
             pixels = list(pool.map(lambda item: self._load(*item), media))
         inputs: dict[str, Array] = {}
         for kind, (_, values, grid_name) in KINDS.items():
-            if found := [i for i, (_, source, _) in enumerate(media) if source.kind == kind]:
+            if found := [i for i, (_, source, *_) in enumerate(media) if source.kind == kind]:
                 inputs[values] = np.concatenate([pixels[i] for i in found])
                 inputs[grid_name] = np.array([media[i][2].grid for i in found], np.int64)
         around = [[self._ids[t] for t in pair if t in self._ids] for pair in ((START, VIDEO_START), (END, VIDEO_END))]
@@ -343,14 +272,14 @@ class SeeingTemplate(JinjaChatTemplate):
             grids.setdefault(kind, []).append(known.grid)
         return kinds_n, grids
 
-    def _load(self, where: str, source: Media, known: Known) -> Floats:
+    def _load(self, where: str, source: Media, known: Known, changes: Sequence[Change] = ()) -> Floats:
         try:
             parts = self._reading.parts(source)
             if digest(parts) != known.sha256:
                 fix = "start the run again, so that the rows are tokenized with the files of today"
                 message = f"the {source.kind} has changed since its row was tokenized"
                 raise MediaError(message, found=source.source[:80], fix=fix)
-            return self._reading.values(source, known, parts)
+            return self._reading.values(source, known, parts, changes)
         except MediaError as error:
             raise DataError(
                 error.message,

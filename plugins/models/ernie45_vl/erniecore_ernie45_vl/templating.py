@@ -100,10 +100,11 @@ def with_images(
     from erniecore_media import Limits
     from erniecore_text import JinjaChatTemplate
 
-    from erniecore_ernie45_vl.seeing import Reading
+    from erniecore_ernie45_vl.reading import Reading
 
     limits = Limits(bytes=config.image_most_bytes, pixels=config.image_most_pixels)
-    reading = Reading(sizing, limits, config.media_roots, upright, video)
+    augment = tuple(transform.made() for transform in config.image_augment)
+    reading = Reading(sizing, limits, config.media_roots, upright, video, augment)
     template = tokenizer.chat_template
     if isinstance(template, JinjaChatTemplate):
         tokenizer.chat_template = kind(template, tokenizer.special_tokens, reading)

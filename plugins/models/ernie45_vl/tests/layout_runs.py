@@ -10,9 +10,9 @@ def runs(cluster, cases):
 
     complete, found = SeeingTemplate.complete, []
 
-    def counted(template, batch, rows):
+    def counted(template, batch, rows, **options):
         found[-1][1].append(sum(template.patches(text) for row in rows for sample in row for text in sample.media))
-        return complete(template, batch, rows)
+        return complete(template, batch, rows, **options)
 
     SeeingTemplate.complete = counted
     for words in cases:
