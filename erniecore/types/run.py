@@ -162,7 +162,6 @@ class ParallelPlan:
     Attributes:
         split: number of layers of each part of a pipeline, in the order of the model; part i belongs to stage i modulo the
             degree ``pipeline``. Empty without a pipeline.
-        texts_only: settings of this layout on which rows with images do not train.
         shares: micro-batches of a step on each of the data-parallel ranks, where they differ.
     """
 
@@ -170,7 +169,6 @@ class ParallelPlan:
     data_rank: int = 0
     data_size: int = 1
     split: tuple[int, ...] = ()
-    texts_only: tuple[str, ...] = ()
     shares: tuple[int, ...] = ()
 
     def micro_batches(self, accumulation: int) -> int:

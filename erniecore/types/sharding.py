@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 if TYPE_CHECKING:
     import paddle
 
+    from erniecore.types.samples import Array
+
     Tensor: TypeAlias = paddle.Tensor
 
 
@@ -40,7 +42,28 @@ class ShardedMask(Protocol):
 
 
 class ShardedIds(Protocol):
-    """Of token ids: this rank has some of the positions."""
+    """Of token ids: this rank has some of the positions.
+
+    Attributes:
+        ids: those of the whole sequences [B, S], padded so that all ranks can share them.
+        num_ranks, rank: ranks that have other positions of these sequences, and the place of this one.
+    """
+
+    ids: Array
+    num_ranks: int
+    rank: int
+
+    def own(self, values: Array) -> Array:
+        """Of values [B, S], also of sequences without the padding, those at the positions here; 0 at padding."""
+        ...
+
+    def inner(self, values: Array) -> Array:
+        """Of :meth:`own` those whose hidden states are here between two matrices: fewer with sequence parallelism."""
+        ...
+
+    def gathered(self, x: Tensor) -> Tensor:
+        """Rows [n, H], as many on every rank, one rank after the other: [n * num_ranks, H]; gradients are summed."""
+        ...
 
     def shifted(self, steps: int) -> Tensor:
         """As ``ops.shifted`` of the whole sequence, at the positions here."""

@@ -105,7 +105,6 @@ def build_run_data(context: RunContext, tokenizer: Tokenizer, checkpoint: Checkp
     place = Place(settings.run.seed, plan.data_rank, plan.data_size)
     recorded = checkpoint.state["data"] if checkpoint is not None else {}
     opening = _Opening(reader, settings.data, place, tokenizer, context.model.vocab_size, recorded)
-    opening.texts_only = plan.texts_only
     method = context.names["method"]
     try:
         train = opening.train(training_sampling(settings.data, settings.train, place, plan.shares), method)
@@ -146,7 +145,6 @@ class _Opening:
         self.pad_id, template = tokenizer.pad_id, tokenizer.chat_template
         self.media = template if isinstance(template, MediaReader) else None
         self.recorded = recorded  # ``data`` of the checkpoint's state
-        self.texts_only: tuple[str, ...] = ()  # see ``ParallelPlan``
         self.files: Sequence[dict[str, Any]] = ()
         self._evaluation: TokenizedDataset | Corpus | None = None  # of the training sources, for evaluation
 
@@ -186,9 +184,6 @@ class _Opening:
         patches = patches_of(dataset, self.media)
         if patches is not None and settings.static_shapes:
             raise ConfigError.at("data.static_shapes", "rows with images have shapes of their own; set it to false")
-        if patches is not None and self.texts_only:
-            message = "rows with images train on layouts that leave sequences whole: set it to 1 (or false)"
-            raise ConfigError.at(self.texts_only[0], message)
         sampler = PackedBatchSampler(dataset, settings, known_sequences=known, patches=patches)
         return DataLoader(dataset, sampler, pad_id=self.pad_id, media=self.media)
 

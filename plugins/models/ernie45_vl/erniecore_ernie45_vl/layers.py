@@ -55,13 +55,15 @@ class VlBlock(MoeBlock):
         if real_BS is not None:
             text_BS, vision_BS = paddle.logical_and(text_BS, real_BS), paddle.logical_and(vision_BS, real_BS)
         y_BSH, *text = super().forward(x_BSH, text_BS)
-        x_TH, vision_T = x_BSH.reshape([-1, self.arch.hidden_size]), vision_BS.reshape([-1])
+        x_TH, vision_T = x_BSH.reshape([-1, self.arch.hidden_size]), self.rows.own(vision_BS).reshape([-1])
         routing = hide_padding(self.route_by(x_TH, 1), vision_T)
         kept = self.keep(routing)
         y_BSH = y_BSH + self.vision_experts(x_TH, kept.experts, kept.weights).reshape(x_BSH.shape)
+        if not text:
+            return (y_BSH,)
         rows = x_BSH.shape[0]
-        vision = [super(VlBlock, self).measure(routing, vision_T, 1, num_rows=rows) for _ in text]
-        return (y_BSH, *map(joined, text, vision))
+        whole, real_T = self.whole(routing, vision_T, rows)
+        return (y_BSH, joined(text[0], super().measure(whole, real_T, 1, num_rows=rows)))
 
     def _texts(self, x_BSH: Tensor, real_BS: Tensor | None) -> tuple[Any, ...]:
         """A batch without images. Where the vision experts are spread over ranks, those of other ranks may be asked for, so all

@@ -17,6 +17,7 @@ from erniecore_ernie45_moe.mtp import MoeDecoder
 from paddle import Tensor  # noqa: TID253
 
 from erniecore.api import ops
+from erniecore.api.parallel import ShardedIds
 from erniecore_ernie45_vl.architecture import VlArchitecture
 from erniecore_ernie45_vl.layers import VlContext, make_layer
 from erniecore_ernie45_vl.positions import IMAGE, VIDEO, Grid, Ints, routed_as_vision
@@ -65,12 +66,14 @@ class Ernie45VlForConditionalGeneration(SeeingModel, Ernie45MoeForCausalLM):
         kinds_BS: Ints,
         images: Tensor | None,
         places: Tensor | None,
+        rows: ShardedIds | None,
     ) -> SeeingContext:
         """Also which tokens go to the vision experts."""
         given, markers = seen.moe_mm_token_type_ids, self.vl.markers
         begins, ends = (markers.image_start, markers.video_start), (markers.image_end, markers.video_end)
         routed_BS = routed_as_vision(ids_BS, kinds_BS, begins, ends) if given is None else given.numpy() != 0
-        return VlContext.of(context, vision=paddle.to_tensor(routed_BS), images=images, places=places)
+        here_BS = routed_BS if rows is None else rows.own(routed_BS)
+        return VlContext.of(context, vision=paddle.to_tensor(here_BS), images=images, places=places)
 
     def axes(self) -> Sequence[int]:
         """Height and width in turns, the last pairs time."""

@@ -18,7 +18,9 @@ from paddle import Tensor  # noqa: TID253
 
 from erniecore.api import ops
 from erniecore.api.model import Cache, Features
+from erniecore.api.parallel import ShardedIds
 from erniecore_ernie45_vl.architecture import SeeingArchitecture
+from erniecore_ernie45_vl.image_shares import ImageShares, padded
 from erniecore_ernie45_vl.positions import IMAGE, VIDEO, Grid, Ints, kinds_of, read_grids, token_positions
 
 
@@ -124,13 +126,16 @@ class SeeingModel(Ernie45ForCausalLM):
         if all(value is None for value in seen):
             context = self.make_context(input_ids, position_ids=position_ids, cache=cache, **masks)
             return self.run(input_ids, context)
-        ids_BS, kinds_BS = input_ids.numpy(), self.kinds(input_ids, seen)
+        rows = ops.sharded_ids.of(input_ids)
+        ids_BS = input_ids.numpy() if rows is None else rows.ids
+        kinds_BS = self.kinds(ids_BS, seen)
         if position_ids is None:
             position_ids, _ = self.positions(input_ids, attention_mask=attention_mask, **inputs)
         context = self.make_context(input_ids, position_ids=position_ids, cache=cache, **masks)
-        reads = grids and self.reads_images
-        there = (self.encode_images(seen, grids), self.places(kinds_BS, grids)) if reads else (None, None)
-        return self.run(input_ids, self.see(context, seen, ids_BS, kinds_BS, *there))
+        images = places = None
+        if grids and self.reads_images:
+            images, places = self.encoded(seen, grids, rows), self.places(kinds_BS, grids, rows)
+        return self.run(input_ids, self.see(context, seen, ids_BS, kinds_BS, images, places, rows))
 
     def elastic_sizes(self) -> None:
         """It runs as a whole only."""
@@ -143,8 +148,10 @@ class SeeingModel(Ernie45ForCausalLM):
         kinds_BS: Ints,
         images: Tensor | None,
         places: Tensor | None,
+        rows: ShardedIds | None,
     ) -> SeeingContext:
-        """The context of a batch with images; without ``images`` there are none in it, or they are in the stream already."""
+        """The context of a batch with images; without ``images`` there are none in it, or they are in the stream already. Ids and
+        kinds are those of whole sequences, of which ``rows`` says what is here."""
         return SeeingContext.of(context, images=images, places=places)
 
     def check_markers(self, kinds: Iterable[str]) -> None:
@@ -162,7 +169,7 @@ class SeeingModel(Ernie45ForCausalLM):
         decoding goes on, the same on all axes."""
         seen, real_BS = VisionInputs(**inputs), None if attention_mask is None else attention_mask.numpy() != 0
         merge = self.vl.vision.merge
-        found = token_positions(self.kinds(input_ids, seen), seen.grids(merge), merge, real_BS)
+        found = token_positions(self.kinds(input_ids.numpy(), seen), seen.grids(merge), merge, real_BS)
         positions_BS3, following_B = map(paddle.to_tensor, found)
         return positions_BS3, following_B
 
@@ -177,11 +184,20 @@ class SeeingModel(Ernie45ForCausalLM):
         cos, sin = ops.rope_tables_3d(position_ids, head_dim, self.arch.rope_theta, self.axes())
         return replace(context, cos=cos, sin=sin)
 
-    def kinds(self, input_ids: Tensor, seen: VisionInputs) -> Ints:
-        """0, 1 or 2 for each token: see :class:`VisionInputs`."""
-        if seen.mm_token_type_ids is not None:
-            return np.asarray(seen.mm_token_type_ids.numpy())
-        return kinds_of(input_ids.numpy(), self.vl.markers)
+    def kinds(self, ids_BS: Ints, seen: VisionInputs) -> Ints:
+        """0, 1 or 2 for each token, 0 at padding behind those of ``seen``: see :class:`VisionInputs`."""
+        if seen.mm_token_type_ids is None:
+            return kinds_of(ids_BS, self.vl.markers)
+        return padded(np.asarray(seen.mm_token_type_ids.numpy()), ids_BS.shape[1])
+
+    def encoded(self, seen: VisionInputs, grids: dict[int, list[Grid]], rows: ShardedIds | None) -> Tensor:
+        """As :meth:`encode_images`; of ranks that share sequences each computes some of the images, about as many patches."""
+        if rows is None or rows.num_ranks == 1:
+            return self.encode_images(seen, grids)
+        shares = ImageShares.of(grids, self.vl.vision.merge, rows.num_ranks)
+        here_MH = self.encode_images(*shares.part(seen, grids, rows.rank))
+        missing = paddle.zeros([shares.longest - here_MH.shape[0], here_MH.shape[1]], here_MH.dtype)
+        return paddle.gather(rows.gathered(paddle.concat([here_MH, missing])), paddle.to_tensor(shares.order))
 
     def encode_images(self, seen: VisionInputs, grids: dict[int, list[Grid]]) -> Tensor:
         """Tokens [M, H] of all images, then of all videos."""
@@ -197,17 +213,18 @@ class SeeingModel(Ernie45ForCausalLM):
         """Of each rotary pair the axis that it follows: 0 time, 1 height, 2 width."""
         raise NotImplementedError
 
-    def places(self, kinds_BS: Ints, grids: dict[int, list[Grid]]) -> Tensor:
-        """For each token its row among embeddings and the images behind them.
+    def places(self, kinds_BS: Ints, grids: dict[int, list[Grid]], rows: ShardedIds | None) -> Tensor:
+        """For each token here its row among embeddings and the images behind them.
 
         Raises ``ValueError`` for another number of placeholders than of tokens of images."""
-        kinds_T = kinds_BS.reshape(-1)
-        places_T, start = np.arange(len(kinds_T)), len(kinds_T)
+        numbers_BS, start = np.full(kinds_BS.shape, 0), 1  # of the tokens of images from 1; 0: text
         for kind, found in grids.items():
             count = sum(grid.merged(self.vl.vision.merge).size for grid in found)
-            at = np.flatnonzero(kinds_T == kind)
+            at = np.flatnonzero(kinds_BS == kind)
             if len(at) != count:
                 raise ValueError(f"{len(at)} placeholders for {count} image tokens")
-            places_T[at] = np.arange(start, start + count)
+            numbers_BS.reshape(-1)[at] = np.arange(start, start + count)
             start += count
-        return paddle.to_tensor(places_T)
+        numbers_T = (numbers_BS if rows is None else rows.inner(numbers_BS)).reshape(-1)
+        size = len(numbers_T)
+        return paddle.to_tensor(np.where(numbers_T, size + numbers_T - 1, np.arange(size)))

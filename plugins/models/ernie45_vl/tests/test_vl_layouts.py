@@ -24,6 +24,8 @@ LAYOUTS = {
     "tensor": ["parallel.tensor=2"],
     "expert": [*DATA, "parallel.expert=2"],
     "pipeline": ["parallel.pipeline=2"],
+    "context": ["parallel.context=2"],
+    "sequence": ["parallel.tensor=2", "parallel.sequence=true"],
     "stage3-expert": [*SHARDING, "parallel.sharding_stage=3", "parallel.expert=2"],
 }
 #: of four ranks
@@ -32,17 +34,21 @@ PRODUCTS = {
     "pipeline-tensor": ["parallel.pipeline=2", "parallel.tensor=2"],
     "pipeline-expert": [*DATA, "parallel.pipeline=2", "parallel.expert=2"],
     "stage3-tensor": [*SHARDING, "parallel.sharding_stage=3", "parallel.tensor=2"],
-}
-REFUSED = {
-    "context": ["parallel.context=2"],
-    "sequence": ["parallel.tensor=2", "parallel.sequence=true"],
+    "context": ["parallel.context=4"],
+    "context-data": [*DATA, "parallel.context=2"],
+    "context-expert": [*DATA, "parallel.context=2", "parallel.expert=2"],
+    "context-stage3": [*SHARDING, "parallel.sharding_stage=3", "parallel.context=2"],
+    "context-tensor": ["parallel.context=2", "parallel.tensor=2"],
+    "context-sequence": ["parallel.context=2", "parallel.tensor=2", "parallel.sequence=true"],
+    "context-pipeline": ["parallel.context=2", "parallel.pipeline=2"],
+    "sequence-pipeline": ["parallel.tensor=2", "parallel.sequence=true", "parallel.pipeline=2"],
 }
 
 
 #: (what is trained, layout)
 RUNS = [
     *(("text", name) for name in LAYOUTS),
-    *(("all", name) for name in ("data", "stage3", "tensor", "expert", "pipeline")),
+    *(("all", name) for name in ("data", "stage3", "tensor", "expert", "pipeline", "context", "sequence")),
 ]
 
 
@@ -65,6 +71,17 @@ def words(home, out, *more, model="base"):
     ]
 
 
+#: ranks have parts of each row
+CUT = {name: ["parallel.name=hybrid", *LAYOUTS[name]] for name in ("context", "sequence")}
+#: several images in a row, which lie in several parts of it, and losses of the routers
+PACKED = [
+    "data.packing=greedy",
+    "data.max_seq_len=64",
+    "model.router_aux_loss=0.01",
+    "model.router_z_loss=0.001",
+    "model.train=text,vision,resampler,vision_experts",
+]
+AUGMENT = "model.image_augment=[{transform: brightness, p: 1.0, range: [0.2, 0.8]}]"
 #: steps of eight rows; dealt out in order, one of two ranks would get every image
 UNEVEN = ["data.shuffle=false", "train.batch_size=2", "train.max_steps=2", "checkpoint.every=2"]
 
@@ -106,6 +123,8 @@ def alone(home, tmp_path_factory):
     place = tmp_path_factory.mktemp("alone")
     erniecore.run(None, words(home, place / "uneven", *UNEVEN, uneven(home), "train.accumulation=4"), console="none")
     erniecore.run(None, words(home, place / "videos", *videos(home), ALL), console="none")
+    erniecore.run(None, words(home, place / "packed", *PACKED), console="none")
+    erniecore.run(None, words(home, place / "augmented", AUGMENT), console="none")
     for name, parts in (("text", []), ("all", [ALL])):
         erniecore.run(None, words(home, place / name, *parts), console="none")
     erniecore.run(None, words(home, place / "deep", ALL, model="deep"), console="none")
@@ -118,14 +137,18 @@ def together(home, tmp_path_factory):
     place = tmp_path_factory.mktemp("together")
     cases = {
         f"{name}-{run}": words(home, place / f"{name}-{run}", "parallel.name=hybrid", *layout, *parts)
-        for name, layout in {**LAYOUTS, **REFUSED}.items()
+        for name, layout in LAYOUTS.items()
         for run, parts in (("text", []), ("all", [ALL]))
-        if (run, name) in RUNS or (name in REFUSED and run == "text")
+        if (run, name) in RUNS
     }
     cases["uneven"] = words(home, place / "uneven", *UNEVEN, uneven(home), "parallel.name=hybrid", "parallel.data=2")
     chunks = ["parallel.name=hybrid", "parallel.pipeline=2", "parallel.chunks=2"]
     cases["chunks"] = words(home, place / "chunks", *chunks, ALL, model="deep")
     cases["videos"] = words(home, place / "videos", *videos(home), ALL, "parallel.name=hybrid", *DATA)
+    for name, layout in CUT.items():
+        cases[f"videos-{name}"] = words(home, place / f"videos-{name}", *videos(home), ALL, *layout)
+        cases[f"packed-{name}"] = words(home, place / f"packed-{name}", *PACKED, *layout)
+    cases["augmented"] = words(home, place / "augmented", AUGMENT, "parallel.name=hybrid", *DATA)
     first, second = on_ranks(2, f"{HELPERS}:runs", list(cases.values()), limit=900.0)
     errors = {name: error for name, (error, _) in zip(cases, first, strict=True)}
     return place, errors, dict(zip(cases, ((a, b) for (_, a), (_, b) in zip(first, second, strict=True)), strict=True))
@@ -193,17 +216,26 @@ def test_ranks_have_as_many_patches_in_every_micro_batch(alone, together):
 
 @pytest.mark.multiproc
 @pytest.mark.slow
-def test_videos_on_two_ranks_give_the_numbers_of_one_process(alone, together):
+@pytest.mark.parametrize("name", ["videos", *(f"videos-{name}" for name in CUT)])
+def test_videos_on_two_ranks_give_the_numbers_of_one_process(alone, together, name):
     place, errors, _ = together
-    assert errors["videos"] == ""
-    same(place / "videos", alone / "videos")
+    assert errors[name] == ""
+    same(place / name, alone / "videos")
 
 
 @pytest.mark.multiproc
 @pytest.mark.slow
-@pytest.mark.parametrize("name", REFUSED)
-def test_layouts_that_cut_sequences_are_refused_before_training(together, name):
+@pytest.mark.parametrize("name", CUT)
+def test_parts_of_packed_rows_give_the_numbers_of_one_process(alone, together, name):
     place, errors, _ = together
-    assert f"parallel.{name}" in errors[f"{name}-text"]
-    assert "leave sequences whole" in errors[f"{name}-text"]
-    assert not (place / f"{name}-text" / "ckpt").exists()
+    assert errors[f"packed-{name}"] == ""
+    same(place / f"packed-{name}", alone / "packed")
+
+
+@pytest.mark.multiproc
+@pytest.mark.slow
+def test_two_ranks_change_images_at_random_as_one_process_does(alone, together):
+    place, errors, _ = together
+    assert errors["augmented"] == ""
+    same(place / "augmented", alone / "augmented")
+    assert read(alone / "augmented")[0] != read(alone / "text")[0]

@@ -15,6 +15,8 @@ LAYOUTS = {
     "data": ["parallel.data=2", "train.accumulation=1"],
     "stage3": ["parallel.sharding=2", "parallel.sharding_stage=3", "train.accumulation=1"],
     "tensor": ["parallel.tensor=2"],
+    "sequence": ["parallel.tensor=2", "parallel.sequence=true"],
+    "context": ["parallel.context=2"],
     "pipeline": ["parallel.pipeline=2"],
     "chunks": ["parallel.pipeline=2", "parallel.chunks=2"],
 }

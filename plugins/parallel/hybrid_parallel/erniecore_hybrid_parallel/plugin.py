@@ -55,13 +55,8 @@ class HybridPlugin(ParallelPlugin):
         mesh = make_mesh(config, cluster.world_size)
         check_shape(mesh, shape)
         degrees = {**mesh.degrees, "expert": mesh.expert}
-        # the ranks of a cut sequence do not know which of its images lie in their positions
-        cuts = {"context": config.context > 1, "sequence": config.sequence}
-        texts_only = tuple(f"parallel.{key}" for key, used in cuts.items() if used)
         place = mesh.data_rank(cluster.rank), mesh.data_size
-        return ParallelPlan(
-            degrees, *place, choose_split(config, shape), texts_only, choose_micro_batches(config, mesh)
-        )
+        return ParallelPlan(degrees, *place, choose_split(config, shape), choose_micro_batches(config, mesh))
 
     @hookimpl
     def ernie_layout_space(self, config: HybridConfig, shape: DecoderShape) -> LayoutSpace:

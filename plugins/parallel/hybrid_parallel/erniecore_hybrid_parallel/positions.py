@@ -136,13 +136,25 @@ class RowAttention:
 
 
 class RowIds:
-    """What the ids of shared rows carry: those that come later in the row."""
+    """What the ids of shared rows carry: those that come later in the row, and what a model needs to share work that belongs to
+    some of the positions, such as images. See ``erniecore.api.parallel.ShardedIds``."""
 
-    def __init__(self, ids: NDArray[Any], mine: Ints) -> None:
-        self.ids, self.mine = ids, mine
+    def __init__(self, shard: ContextShard, ids: NDArray[Any]) -> None:
+        self.shard, self.ids, self.mine = shard, ids, shard.mine(ids.shape[1])
+        self.num_ranks, self.rank = shard.context.size, shard.context.index
 
     def shifted(self, steps: int) -> Tensor:
         return paddle.to_tensor(np.roll(self.ids, -steps, axis=1)[:, self.mine])
+
+    def own(self, values: NDArray[Any]) -> NDArray[Any]:
+        more = self.ids.shape[1] - values.shape[1]
+        return np.pad(values, ((0, 0), (0, more)))[:, self.mine]
+
+    def inner(self, values: NDArray[Any]) -> NDArray[Any]:
+        return np.split(self.own(values), self.shard.inner, axis=1)[self.shard.shard.comm.index % self.shard.inner]
+
+    def gathered(self, x: Tensor) -> Tensor:
+        return collect(x, self.shard.context, 0)
 
 
 class RowHead:
@@ -183,17 +195,21 @@ class SharedRows:
         attention_mask: Tensor | None = None,
         startend_row_indices: Tensor | None = None,
         cache: Any = None,
+        **inputs: Tensor | None,
     ) -> Features:
-        """As ``CausalLM.features``, of whole rows."""
+        """As ``CausalLM.features``, of whole rows; ``inputs`` go to the model as they are, which finds the whole ids beside
+        those here. Raises ``ValueError`` for inputs without positions."""
         shard, inner = self.context_shard, super().features  # type: ignore[misc]
         if cache is not None:
             with shard.whole():
                 options = {"attention_mask": attention_mask, "startend_row_indices": startend_row_indices}
-                found: Features = inner(input_ids, position_ids=position_ids, cache=cache, **options)
+                found: Features = inner(input_ids, position_ids=position_ids, cache=cache, **options, **inputs)
             return found
+        if inputs and position_ids is None:
+            raise ValueError("positions follow from whole rows: give position_ids beside the further inputs")
         length = input_ids.shape[1]
         ids, places, ends = whole_rows(shard, input_ids, position_ids, attention_mask, startend_row_indices)
-        found = inner(*_own(shard, ids), **_masks(shard, places, ends))
+        found = inner(*_own(shard, ids), **_masks(shard, places, ends), **inputs)
 
         def joined(hidden: Tensor) -> Tensor:
             whole = shard.joined(hidden)
@@ -216,16 +232,19 @@ class SharedRows:
 def whole_rows(
     shard: ContextShard, ids: Tensor, places: Tensor | None, mask: Tensor | None, ends: Tensor | None
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int32]]:
-    """Ids, positions and row indices [B, padded S]; what is hidden, by whatever argument, is hidden by its row index."""
+    """Ids, positions (also [B, padded S, axes]) and row indices [B, padded S]; what is hidden, by whatever argument, is hidden by
+    its row index."""
     ids_BS = ids.numpy()
     batch, length = ids_BS.shape
     size = shard.padded(length)
     columns = np.arange(length)
     given = None if places is None else places.numpy()
-    places_BS = np.broadcast_to(columns, (batch, length)) if given is None else np.broadcast_to(given, (batch, length))
+    if given is None:
+        given = columns
+    places_BS = np.broadcast_to(given, (batch, length, *given.shape[2:]))
     if ends is not None:
         ends_BS = ends.numpy().reshape([batch, length])
-    elif given is not None and mask is None:
+    elif places is not None and places_BS.ndim == 2 and mask is None:
         restarts = np.pad(places_BS[:, 1:] <= places_BS[:, :-1], ((0, 0), (0, 1)), constant_values=True)
         starts = np.where(restarts, columns + 1, length)
         ends_BS = np.minimum.accumulate(starts[:, ::-1], axis=1)[:, ::-1]
@@ -236,13 +255,14 @@ def whole_rows(
     more = ((0, 0), (0, size - length))
     padding = np.broadcast_to(np.arange(length, size), (batch, size - length))
     ends_BS = np.concatenate([ends_BS, padding], axis=1).astype(np.int32)
-    return np.pad(ids_BS, more), np.pad(places_BS, more), ends_BS
+    axes = ((0, 0),) * (places_BS.ndim - 2)
+    return np.pad(ids_BS, more), np.pad(places_BS, (*more, *axes)), ends_BS
 
 
 def _own(shard: ContextShard, ids: NDArray[Any]) -> tuple[Tensor]:
-    mine = shard.mine(ids.shape[1])
-    own = paddle.to_tensor(ids[:, mine])
-    ops.sharded_ids.bind(own, RowIds(ids, mine))
+    rows = RowIds(shard, ids)
+    own = paddle.to_tensor(rows.own(ids))
+    ops.sharded_ids.bind(own, rows)
     return (own,)
 
 
