@@ -34,6 +34,7 @@ else:
 from erniecore_accelerators import AcceleratorPlugin, Profile
 from erniecore_config import all_settings
 from erniecore_fastdeploy import contract as fastdeploy
+from erniecore_fastdeploy import contract_vision as vision
 from erniecore_key_tables.reference import markdown
 from erniecore_model_check.rules import HF_RULES
 
@@ -104,6 +105,8 @@ def contract_page() -> str:
         "Contract `hf`: the Hugging Face format, for transformers and for FastDeploy": HF_RULES,
         "Contract `fastdeploy`: both of its layouts; the public one keeps the rules above too": fastdeploy.SHARED,
         "Contract `fastdeploy`: the Paddle layout": fastdeploy.PADDLE,
+        "Contract `fastdeploy`: ERNIE 4.5 VL, both layouts": vision.VL_RULES,
+        "Contract `fastdeploy`: PaddleOCR-VL": vision.OCR_RULES,
     }
     for title, rules in groups.items():
         lines += [f"## {title}", "", "| rule | what must hold | who asks for it |", "|---|---|---|"]

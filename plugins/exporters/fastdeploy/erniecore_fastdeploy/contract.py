@@ -23,6 +23,14 @@ from erniecore_model_check.rules import (
 )
 
 from erniecore.api.model_files import HADAMARD
+from erniecore_fastdeploy.contract_vision import (
+    OCR_ARCHITECTURE,
+    VL,
+    VL_ARCHITECTURE,
+    has_vision,
+    kinds_of,
+    vision_rules,
+)
 
 _LAYERS = "FastDeploy, `model_executor/layers"
 _QUANT = f"{_LAYERS}/quantization"
@@ -42,7 +50,13 @@ METHODS = (
     "wfp8afp8",
     "kvcache",
 )
-_ARCHITECTURES = ("Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM", "Ernie4_5_MoeForCausalLM")
+_ARCHITECTURES = (
+    "Ernie4_5ForCausalLM",
+    "Ernie4_5_ForCausalLM",
+    "Ernie4_5_MoeForCausalLM",
+    VL_ARCHITECTURE,
+    OCR_ARCHITECTURE,
+)
 #: `kv_cache_quant_type` that is exported, and the names of its scales in a layer's attention
 CACHE_TYPE = "int8"
 CACHE_SCALES = {"keys": "cachek_matmul.activation_scale", "values": "cachev_matmul.activation_scale"}
@@ -65,7 +79,9 @@ def _version(text: str) -> tuple[int, ...]:
 
 def rules_for(config: Mapping[str, Any]) -> Sequence[Rule]:
     """The rules of the layout that this config.json announces."""
-    return {"torch": (*HF_RULES, *SHARED), "paddle": (*SHARED, *PADDLE), "": SHARED}[layout_of(config)]
+    layout = layout_of(config)
+    texts = {"torch": HF_RULES, "paddle": PADDLE, "": ()}[layout]
+    return (*(() if has_vision(config) and layout == "torch" else texts), *SHARED, *vision_rules(config, layout))
 
 
 def _layout(d: Directory) -> Iterator[Break]:
@@ -154,13 +170,24 @@ def matrices(d: Directory) -> dict[str, tuple[int, int]]:
 
 
 def _mlps(d: Directory, index: int) -> Iterator[tuple[str, int]]:
-    if not is_moe(d, index):
+    experts = list(_experts(d, index))
+    if not experts:
         yield "", int(d.config["intermediate_size"])
         return
-    width, shared = int(d.config["moe_intermediate_size"]), int(d.config.get("moe_num_shared_experts") or 0)
-    yield from ((f".experts.{expert}", width) for expert in range(int(d.config["moe_num_experts"])))
+    shared = int(d.config.get("moe_num_shared_experts") or 0)
+    yield from ((f".experts.{expert}", width) for expert, width in experts)
     if shared:
-        yield ".shared_experts", shared * width
+        yield ".shared_experts", shared * experts[0][1]
+
+
+def _experts(d: Directory, index: int) -> Iterator[tuple[int, int]]:
+    """(number, width) of each expert of a layer; none of a dense one."""
+    if d.config.get("model_type") == VL:
+        kinds = kinds_of(d)
+        yield from kinds.experts(index) if kinds is not None else ()
+    elif is_moe(d, index):
+        width = int(d.config["moe_intermediate_size"])
+        yield from ((expert, width) for expert in range(int(d.config["moe_num_experts"])))
 
 
 def _names(d: Directory) -> Iterator[Break]:

@@ -12,6 +12,7 @@ Everything else is refused by name. Sources of all rules: ``contract.py``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from erniecore_fastdeploy.cache import check_no_cache, with_cache
 from erniecore_fastdeploy.contract import STATIC
 from erniecore_fastdeploy.paddle_layout import Packed, packed_of, paddle_tensors, public_dequantized
 from erniecore_fastdeploy.static_fp8 import static_tensors
+from erniecore_fastdeploy.vision import BESIDE, check_vision, num_text_experts
 
 _INTEGERS = {"int8": "wint8", "int4": "wint4"}
 #: the largest quantized value of each, as the server's rounding has it: Paddle, `weight_quantize`
@@ -77,6 +79,7 @@ def write_packed(bundle: ModelBundle, directory: Path, *, dtype: str, max_shard_
     if heads := [name for name in packed if name.endswith(("embed_tokens.weight", "lm_head.weight"))]:
         raise _refused("a quantized head", "a head as it was: quantizer.head=none", heads[0])
     quant_dtypes = {entry.stored.quant_dtype for entry in packed.values()}
+    check_vision(bundle.architecture, quant_dtypes, _refused)
     dtype = dtype or memory_dtype(bundle)
     for accepted, write in _WRITERS.items():
         if quant_dtypes <= set(accepted):
@@ -94,11 +97,14 @@ def _refused(found: str, expected: str, where: str = "") -> UsageError:
 
 def _write_online(bundle: ModelBundle, out: Path, packed: Mapping[str, Packed], dtype: str, shard: int) -> None:
     for name, entry in packed.items():
+        if all(module.startswith(BESIDE) for module in entry.modules):
+            continue  # the server computes these with the dequantized weights
         if entry.stored.group or entry.stored.input_scale is not None:
             raise _refused("scales of groups or of inputs", "one scale per output", name)
         check_rounding(entry, dtype, name)
     tensors = paddle_tensors(public_dequantized(bundle, dtype))
-    tensors, section = with_cache(bundle, tensors, _online_section(tensors, packed), _refused)
+    section = _online_section(tensors, packed, num_text_experts(bundle.architecture))
+    tensors, section = with_cache(bundle, tensors, section, _refused)
     _write_paddle(bundle, out, tensors, section, dtype, shard)
 
 
@@ -116,30 +122,46 @@ def check_rounding(entry: Packed, dtype: str, where: str) -> None:
         raise _refused(f"{changed} values that its own rounding would change", "scales of the largest weight", where)
 
 
-def _online_section(tensors: Mapping[str, StoredTensor], packed: Mapping[str, Packed]) -> dict[str, Any]:
-    """``quantization_config``: which group of layers has which scheme, and which layers are not quantized."""
+def _online_section(
+    tensors: Mapping[str, StoredTensor], packed: Mapping[str, Packed], text_experts: int
+) -> dict[str, Any]:
+    """``quantization_config``: which group of layers has which scheme, and which layers are not quantized.
+
+    Args:
+        text_experts: experts from this number on are those of vision; 0: there are none of these.
+    """
     quant_dtypes = {
         module: _INTEGERS[entry.stored.quant_dtype] for entry in packed.values() for module in entry.modules
     }
     linear = [name.removesuffix(".weight") for name in tensors if name.endswith("_proj.weight")]
-    groups: dict[bool, set[str]] = {True: set(), False: set()}
+    groups: dict[str, set[str]] = {"dense": set(), "moe": set(), "image_moe": set()}
     kept = []
     for module in linear:
-        quant_dtype = quant_dtypes.get(module)
+        quant_dtype, group = quant_dtypes.get(module), _group(module, text_experts)
         if quant_dtype is not None:
-            groups[".experts." in module].add(quant_dtype)
-        elif ".experts." in module:
-            raise _refused("experts that are not quantized", "all or none of them", module)
+            groups[group].add(quant_dtype)
+        elif group != "dense":
+            named = "quantizer.int4 chooses those of vision" if group == "image_moe" else "all or none of them"
+            raise _refused("experts that are not quantized", f"experts alike; {named}", module)
         else:
             kept.append(module)
-    dense, experts = groups[False], groups[True]
-    if len(dense) != 1 or len(experts) > 1:
-        raise _refused(f"dense layers as {sorted(dense)}, experts as {sorted(experts)}", "one scheme for each")
+    dense, experts, vision = groups.values()
+    if len(dense) != 1 or len(experts) > 1 or len(vision) > 1:
+        found = f"dense layers as {sorted(dense)}, experts as {sorted(experts)} and {sorted(vision)}"
+        raise _refused(found, "one scheme for each")
     section: dict[str, Any] = {"quantization": next(iter(dense)), "is_quantized": False}
-    if experts and experts != dense:
-        types = {"dense_quant_type": next(iter(dense)), "moe_quant_type": next(iter(experts))}
+    if experts | vision and experts | vision != dense:
+        types = {f"{group}_quant_type": next(iter(found)) for group, found in groups.items() if found}
         section = {"quantization": "mix_quant", **types, "is_quantized": False}
     return {**section, "modules_to_not_convert": sorted(kept)} if kept else section
+
+
+def _group(module: str, text_experts: int) -> str:
+    """By whose scheme the server quantizes a linear layer."""
+    found = re.search(r"\.experts\.(\d+)\.", module)
+    if found is None:
+        return "dense"
+    return "image_moe" if text_experts and int(found[1]) >= text_experts else "moe"
 
 
 def _write_static(bundle: ModelBundle, out: Path, packed: Mapping[str, Packed], dtype: str, shard: int) -> None:

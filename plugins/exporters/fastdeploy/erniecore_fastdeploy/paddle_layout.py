@@ -25,6 +25,8 @@ _FUSED = {"q_proj": ("qkv_proj", 0), "k_proj": ("qkv_proj", 1), "v_proj": ("qkv_
           "gate_proj": ("up_gate_proj", 0), "up_proj": ("up_gate_proj", 1)}  # fmt: skip
 #: matrices that both layouts store alike
 _SAME = re.compile(r".*(embed_tokens\.weight|e_score_correction_bias)")
+#: the same of models with experts for vision, whose routers are [hidden, experts] everywhere
+_SAME_ROUTERS = re.compile(rf"{_SAME.pattern}|.*\.mlp\.gate\.weight(_1)?")
 
 
 class Packed(NamedTuple):
@@ -112,15 +114,17 @@ def paddle_tensors(public: Mapping[str, StoredTensor]) -> dict[str, StoredTensor
         module, index = place(name) if name.endswith(".weight") else (place(name)[0], 0)
         key = f"{module}.weight" if name.endswith(".weight") else module
         groups.setdefault(key, []).append((index, tensor))
+    same = _SAME_ROUTERS if any(name.endswith(".gate.weight_1") for name in public) else _SAME
     return {
-        key: _joined(key, [tensor for _, tensor in sorted(parts, key=lambda p: p[0])]) for key, parts in groups.items()
+        key: _joined([tensor for _, tensor in sorted(parts, key=lambda p: p[0])], bool(same.fullmatch(key)))
+        for key, parts in groups.items()
     }
 
 
-def _joined(name: str, parts: list[StoredTensor]) -> StoredTensor:
-    """One tensor, transposed to [in, out] where it is a matrix, or several side by side."""
+def _joined(parts: list[StoredTensor], same: bool) -> StoredTensor:
+    """One tensor, transposed to [in, out] where it is a matrix that layouts store differently, or several side by side."""
     first = parts[0]
-    if len(first.shape) != 2 or _SAME.fullmatch(name):
+    if len(first.shape) != 2 or same:
         return first
     shape = (first.shape[1], sum(part.shape[0] for part in parts))
     return StoredTensor(first.dtype, shape, partial(_side_by_side, parts))

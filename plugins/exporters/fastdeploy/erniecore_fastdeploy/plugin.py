@@ -18,7 +18,9 @@ class FastDeployExporter(Plugin):
 
     kind = "exporter"
     name = "fastdeploy"
-    summary = "for FastDeploy: models as they are, and those of wint8, wint4, wint4-8, fp8-qat, fp8-block"
+    summary = (
+        "for FastDeploy: models of texts and images as they are, and those of wint8, wint4, wint4-8, fp8-qat, fp8-block"
+    )
     capabilities = frozenset({ExporterCapability.INSTALLED_MODEL, ExporterCapability.PACKED})
     Config = ExportConfig
 
@@ -30,8 +32,10 @@ class FastDeployExporter(Plugin):
 
         from erniecore.api.model_files import is_packed, write_model_files
         from erniecore_fastdeploy.export import check_plain, write_packed
+        from erniecore_fastdeploy.vision import for_server
 
         check_plain(bundle.architecture)
+        bundle = for_server(bundle)
         if is_packed(bundle.model):
             write_packed(bundle, target, dtype=config.dtype, max_shard_bytes=config.max_shard_bytes)
         else:

@@ -141,9 +141,9 @@ def test_rows_and_sequences_have_at_most_so_many_patches(home, tmp_path, monkeyp
     seen = []
     complete = SeeingTemplate.complete
 
-    def counted(template, batch, rows):
+    def counted(template, batch, rows, **options):
         seen.extend(sum(template.patches(text) for sample in row for text in sample.media) for row in rows)
-        return complete(template, batch, rows)
+        return complete(template, batch, rows, **options)
 
     monkeypatch.setattr(SeeingTemplate, "complete", counted)
     words = settings(home, tmp_path / "packed", "adapter=lora", "train.epochs=1", "data.max_seq_len=200")

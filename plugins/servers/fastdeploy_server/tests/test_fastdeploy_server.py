@@ -207,6 +207,7 @@ def test_dry_run_prints_the_command(model, capsys):
         ({"model_type": "ernie4_5"}, "{{ messages }}", ("", "")),
         ({"model_type": "ernie4_5_moe"}, "<think> <tool_call>", ("ernie-x1", "ernie-x1")),
         ({"model_type": "ernie4_5_moe_vl"}, "enable_thinking <think>", ("ernie-45-vl", "")),
+        ({"model_type": "paddleocr_vl", "vision_config": {}}, "{{ messages }}", ("", "")),
         ({"model_type": "ernie4_5_moe_vl"}, "thinking_mode <think>", ("ernie-45-vl-thinking", "ernie-45-vl-thinking")),
     ],
 )
@@ -223,3 +224,31 @@ def test_options_that_are_settings_are_refused_and_drafters_need_their_layers(tm
     words = command_line(FastDeployConfig(speculative="mtp"), tmp_path, {**config, "num_nextn_predict_layers": 1}, "")
     assert json.loads(words[words.index("--speculative-config") + 1])["method"] == "mtp"
     assert words[words.index("--max-model-len") + 1] == "4096"
+
+
+def test_sizes_of_images_and_frames_are_those_of_the_model(tmp_path):
+    """The server has its own, which its options replace, and takes whole numbers alone."""
+    files = {
+        "preprocessor_config.json": {"size": {"shortest_edge": 3136, "longest_edge": 78400}},
+        "video_preprocessor_config.json": {
+            "size": {"shortest_edge": 784, "longest_edge": 7840},
+            "fps": 0.5,
+            "max_frames": 9,
+        },
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    config = {"torch_dtype": "bfloat16", "model_type": "ernie4_5_moe_vl"}
+    words = command_line(FastDeployConfig(), tmp_path, config, "")
+    assert json.loads(words[words.index("--mm-processor-kwargs") + 1]) == {
+        "image_min_pixels": 3136,
+        "image_max_pixels": 78400,
+        "video_min_pixels": 784,
+        "video_max_pixels": 7840,
+        "video_max_frames": 9,
+    }
+    own = command_line(FastDeployConfig(options="mm-processor-kwargs={}"), tmp_path, config, "")
+    assert own.count("--mm-processor-kwargs") == 1
+    assert own[-1] == "{}"
+    for other in ({"model_type": "paddleocr_vl"}, {"model_type": "ernie4_5"}):
+        assert "--mm-processor-kwargs" not in command_line(FastDeployConfig(), tmp_path, {**config, **other}, "")
