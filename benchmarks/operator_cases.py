@@ -210,6 +210,17 @@ def grouped_linear() -> Iterator[Case]:
     yield Case(label, grouped_weight_gradient, arguments, moved, 2.0 * T * k * H * r)
 
 
+def matmul() -> Iterator[Case]:
+    import paddle
+    from erniecore_ops.matmul import parts_matmul
+
+    for name, parts in (("high", 2), ("medium", 1)):
+        for M, K, N in ((512, 1024, 3072), (2048, 1024, 3072)):
+            arguments = paddle.randn([M, K]), paddle.randn([K, N]), False, False, parts, None
+            moved, flops = 4.0 * (M * K + K * N + M * N), 2.0 * M * K * N
+            yield Case(f"{name}, {M:,} × {K:,} × {N:,}", parts_matmul, arguments, moved, flops)
+
+
 def packed_weights() -> Iterator[Case]:
     import paddle
     from erniecore_ops.functions import QuantizedMatrix
@@ -315,6 +326,7 @@ CASES: Mapping[str, Callable[[], Iterator[Case]]] = {
         grouped_linear,
         grouped_swiglu,
         hadamard,
+        matmul,
         packed_weights,
         quantizing,
         random_values,

@@ -30,19 +30,20 @@ class Choice:
     Attributes:
         names: operator -> ``reference`` or the name of a kernel set, for every operator. asked: operators that the
             settings name. warnings: kernel sets that cannot run here.
-        sets: the kernel sets that occur in ``names``.
+        sets: the kernel sets that occur in ``names``. matmul_precision: what float32 products may be rounded to.
     """
 
     names: Mapping[str, str]
     asked: frozenset[str] = frozenset()
     warnings: tuple[str, ...] = ()
     sets: Mapping[str, KernelSet] = field(default_factory=dict)
+    matmul_precision: str = "highest"
 
 
 REFERENCES = Choice(dict.fromkeys(OPERATORS, REFERENCE))
 
 
-def choose(device: str, asked: Mapping[str, str]) -> Choice:
+def choose(device: str, asked: Mapping[str, str], matmul_precision: str = "highest") -> Choice:
     """The implementation of every operator on ``device``: what ``asked`` names, else the one kernel that is installed, else
     the reference.
 
@@ -71,7 +72,7 @@ def choose(device: str, asked: Mapping[str, str]) -> Choice:
             f"no kernels for {device} are installed; the reference operators run, which are slower: {install}"
         )
     used = {name: sets[name] for name in sets if name in names.values()}
-    return Choice(names, frozenset(asked), tuple(warnings), used)
+    return Choice(names, frozenset(asked), tuple(warnings), used, matmul_precision)
 
 
 def use(choice: Choice, threads: Callable[[], int]) -> list[str]:
@@ -80,6 +81,8 @@ def use(choice: Choice, threads: Callable[[], int]) -> list[str]:
     Raises:
         ConfigError: a kernel that the settings name cannot be loaded.
     """
+    from erniecore_ops.matmul import set_matmul_precision
+
     loaded: dict[str, Kernel] = {}
     warnings = []
     for operator, name in choice.names.items():
@@ -92,6 +95,8 @@ def use(choice: Choice, threads: Callable[[], int]) -> list[str]:
                 raise ConfigError.at(f"device.kernels.{operator}", f"{name} cannot be loaded: {error}") from error
             warnings.append(f"kernel {operator} of {name} cannot be loaded ({error}); the reference operator runs")
     put_in_use(loaded)
+    if slow := set_matmul_precision(choice.matmul_precision):
+        warnings.append(f"train.matmul_precision: {slow}")
     return warnings
 
 

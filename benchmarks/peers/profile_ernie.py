@@ -61,7 +61,7 @@ def parts(model: Spec, B: int, S: int) -> dict[str, dict[str, float]]:
         return ops.linear_cross_entropy(x, w, labels, transposed=True).sum()
 
     def all_linears() -> float:
-        return sum(forward_backward(paddle.matmul, random(B, S, i), random(i, o)) for i, o in linears)
+        return sum(forward_backward(ops.linear, random(B, S, i), random(i, o)) for i, o in linears)
 
     times = {
         "linears": (L, all_linears()),
@@ -100,7 +100,7 @@ def main() -> None:
     args = parse_arguments("ernie")
     workload, defaults = load_workload(args)
     open_device(args.threads)
-    use_kernels()
+    use_kernels(args.opts.get("precision", "highest"))
     clock = Clock()
     train(args, workload, defaults, clock)
     found = parts(workload["model"], workload["batch"], workload["seq"])

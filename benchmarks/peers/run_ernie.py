@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 from typing import Any
 
 from common import Clock, Spec, emit, load_workload, make_tokens, parse_arguments
@@ -135,13 +136,14 @@ def objective_of(method: str, model: Any, defaults: Spec) -> Any:
     return dpo.ernie_build_objective(config=dpo.Config(beta=defaults["dpo_beta"]), policy=model, reference=reference)
 
 
-def use_kernels() -> None:
-    """Those that are installed, as a run would."""
+def use_kernels(precision: str = "highest") -> None:
+    """Those that are installed, as a run would, with this ``train.matmul_precision``."""
     from erniecore_ops.parallel import num_workers
 
     from erniecore import kernels
 
-    kernels.use(kernels.choose("cpu", {}), num_workers)
+    for warning in kernels.use(kernels.choose("cpu", {}, precision), num_workers):
+        print(warning, file=sys.stderr)
 
 
 def train(args: argparse.Namespace, workload: Spec, defaults: Spec, clock: Clock) -> int:
@@ -207,7 +209,7 @@ def main() -> None:
     workload["seq"] = int(args.opts.get("seq", workload.get("seq", 0)))
     open_device(args.threads)
     if args.opts.get("kernels") != "reference":
-        use_kernels()
+        use_kernels(args.opts.get("precision", "highest"))
     clock = Clock()
     num_parameters = (generate if args.method == "generate" else train)(args, workload, defaults, clock)
     emit("ernie", args, workload, defaults, clock, num_parameters=num_parameters, peak_tensors_mb=peak_tensors_mb())

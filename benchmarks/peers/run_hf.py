@@ -1,6 +1,7 @@
 """transformers' ERNIE 4.5 on torch with TRL's trainers and PEFT: ``venv-hf/bin/python run_hf.py --workload dense-S``.
 
-``--opt experts=grouped_mm|batched_mm|eager`` chooses transformers' kernel of the experts.
+``--opt experts=grouped_mm|batched_mm|eager`` chooses transformers' kernel of the experts, ``--opt precision=high`` is
+``torch.set_float32_matmul_precision``.
 """
 
 from __future__ import annotations
@@ -192,6 +193,7 @@ def main() -> None:
 
     torch.set_num_threads(args.threads)
     torch.set_num_interop_threads(1)
+    torch.set_float32_matmul_precision(args.opts.get("precision", "highest"))
     transformers.logging.set_verbosity_error()
     clock = Clock()
     num_parameters = (generate if args.method == "generate" else train)(args, workload, defaults, clock)

@@ -1,6 +1,7 @@
 """Building block: utilities for layers of any model. Imports Paddle."""
 
 from erniecore_ops.derived import child, derived, replaced, sublayer
+from erniecore_ops.matmul import Linear
 
 from erniecore.engine.models.filling import (
     add_buffers,
@@ -23,6 +24,7 @@ from erniecore.engine.models.filling import (
 from erniecore.engine.training.recompute import recompute
 
 __all__ = [
+    "Linear",
     "add_buffers",
     "borrowed",
     "borrowed_on_use",

@@ -237,6 +237,12 @@ class TrainSection(Section):
     precision: Literal["float32", "bfloat16", "float16"] = Field(
         "float32", description="Dtype of weights and matrix multiplications; the device must support it."
     )
+    matmul_precision: Literal["highest", "high", "medium"] = Field(
+        "highest",
+        description="Of float32 products in linear layers and the head, in PyTorch's words: `highest` is float32; `high` lets "
+        "kernels make each factor of two bfloat16 numbers (about 16 bits), `medium` of one. Where no kernel is faster with "
+        "it, products stay float32, with a warning.",
+    )
     recompute: Literal["none", "full", "attention", "core-attention"] = Field(
         "none",
         description="Recompute in the backward pass instead of storing: whole layers, attention blocks, or softmax(QK)V only.",

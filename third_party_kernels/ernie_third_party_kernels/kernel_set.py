@@ -31,6 +31,7 @@ class NativeSet:
         "grouped_linear": ("float32",),
         "grouped_swiglu": ("float32",),
         "hadamard": ("float32",),
+        "matmul": ("float32",),
         "packed_weights": ("float32",),
         "quantizing": ("float32", "bfloat16"),
         "random_values": ("float32", "bfloat16", "float16"),

@@ -17,6 +17,7 @@ SHAPES = [
     (64, 50, 33),
     (70, 130, 261),
     (203, 257, 64),
+    (40, 2100, 70),
 ]
 
 
@@ -61,6 +62,42 @@ def test_products(kernels, tensor, rng, bfloat, rows, inputs, outputs, transpose
 
 
 @pytest.mark.parametrize("transposed", [False, True])
+def test_as_exact_as_products_in_float32(kernels, tensor, rng, bfloat, transposed):
+    """The largest error is no larger than Paddle's with the widened weight; a quarter more for chance."""
+    weight, numbers = bfloat(*((300, 1024) if transposed else (1024, 300)))
+    x, w = rng.standard_normal((256, 1024)).astype(np.float32), numbers.T if transposed else numbers
+    exact = x.astype(np.float64) @ w
+    found = kernels["bfloat16_matmul"].run(tensor(x), weight, transposed).numpy()
+    theirs = paddle.matmul(tensor(x), tensor(w)).numpy()
+    assert np.abs(found - exact).max() <= 1.25 * np.abs(theirs - exact).max()
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("parts", "bound"), [(1, 2.0**-8), (2, 2.0**-16)])
+def test_rows_may_be_rounded(kernels, tensor, rng, bfloat, transposed, parts, bound):
+    weight, w = bfloat(130, 130)
+    x = rng.standard_normal((100, 130)).astype(np.float32)
+    w = w.T if transposed else w
+    found = kernels["bfloat16_matmul"].run(tensor(x), weight, transposed, parts).numpy()
+    size = np.abs(x).astype(np.float64) @ np.abs(w)
+    assert (np.abs(found - x.astype(np.float64) @ w) <= (bound + 1e-6) * size).all()
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_row_that_is_not_finite_spoils_no_other(kernels, tensor, rng, bfloat, transposed, value):
+    weight, _ = bfloat(64, 64)
+    x = rng.standard_normal((100, 64)).astype(np.float32)
+    call = kernels["bfloat16_matmul"]
+    clean = call.run(tensor(x), weight, transposed).numpy()
+    x[30, 5] = value
+    found = call.run(tensor(x), weight, transposed).numpy()
+    assert not np.isfinite(found[30]).any()
+    others = np.delete(np.arange(100), 30)
+    assert np.array_equal(found[others], clean[others])
+
+
+@pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("ends", [[(0, 0, 2), (2, 2, 3)], [(3, 0, 80), (0, 80, 80), (1, 80, 203)]])
 def test_experts(kernels, tensor, rng, bfloat, routes_of, ends, transposed):
     weight, numbers = bfloat(4, *((45, 70) if transposed else (70, 45)))
@@ -78,6 +115,7 @@ def test_refused(kernels, bfloat):
     call = kernels["bfloat16_matmul"]
     assert call.supports(paddle.ones([2, 6]), weight, False)
     assert not call.supports(paddle.ones([2, 4]), weight, False)
+    assert not call.supports(paddle.ones([2, 6]), weight, False, 4)
     assert call.supports(paddle.ones([2, 4]), weight, True)
     for x, w in (
         (paddle.ones([2, 6], "bfloat16"), weight),

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from erniecore_ops.matmul import is_plain_linear
 from paddle import nn
 
 from erniecore.types.decoder import Projection
@@ -25,7 +26,7 @@ def projection_of(layer: Any, parameter: str = "weight") -> Projection | None:
         described: Projection | None = layer.projection(parameter)
         return described
     if parameter == "weight":
-        return Projection(layer.weight, layer.weight.shape[-1], layer.bias) if type(layer) is nn.Linear else None
+        return Projection(layer.weight, layer.weight.shape[-1], layer.bias) if is_plain_linear(layer) else None
     weight = getattr(layer, parameter)
     return Projection(weight, weight.shape[-1])
 

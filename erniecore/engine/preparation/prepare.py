@@ -58,7 +58,7 @@ def prepare(
     variables = os.environ if environ is None else environ
     cluster, num_processes = place_of(host, settings.parallel, variables, processes, nodes)
     device = device_of(host, settings, plugins, cluster)
-    choice = kernels.choose(device.name, settings.device.kernels)
+    choice = kernels.choose(device.name, settings.device.kernels, settings.train.matmul_precision)
     model, parallel_plan = describe(host, settings, cluster, plugins["method"])
     shared = cluster.world_size > 1 == num_processes
     name = settings.run.name or name or name_of(settings.run, settings.plugins, shared=shared)

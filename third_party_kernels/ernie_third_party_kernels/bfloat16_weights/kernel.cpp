@@ -3,6 +3,10 @@
 #include "bfloats.h"
 #include "../packed_rows/floats.h"
 #include "../packed_weights/product.h"
+#if defined(__AVX512BW__) && defined(__linux__)
+#define HAS_PARTS 1
+#include "../matmul/product.h"
+#endif
 
 // Rows that are multiplied while the matrix is read once, by order; more rows pass over panels of it.
 constexpr i64 FEW_BY_OUTPUTS = 64, FEW_BY_INPUTS = 8;
@@ -60,11 +64,37 @@ static void few_by_inputs(const Matrices& j) {
     });
 }
 
+#if defined(HAS_PARTS)
+// Rows from which on their parts are multiplied on matrix tiles, where the processor has them.
+constexpr i64 MANY = 16;
+
+// Three parts of each number of x are exact, as W is: what is rounded is sums, as in float32. false: no memory.
+static bool in_parts(const Matrices& j, bool by_inputs, int parts) {
+    const i64 K = by_inputs ? j.O : j.I, N = by_inputs ? j.I : j.O;
+    for (i64 p = 0; p < j.parts; ++p) {
+        const Operand<float> rows = {j.x + j.starts[p] * K, K, false};
+        const Operand<uint16_t> weights = {j.codes_of<Bfloats>(p), j.I, by_inputs};
+        const i64 M = j.starts[p + 1] - j.starts[p];
+        const Factors<uint16_t> all = {rows, weights, M, N, K, j.y + j.starts[p] * N, N, false, j.threads};
+        const bool enough = M == 0 || (parts == 1   ? multiply_parts<1, 1>(all)
+                                       : parts == 2 ? multiply_parts<2, 1>(all)
+                                                    : multiply_parts<3, 1>(all));
+        if (!enough) return false;
+    }
+    return true;
+}
+#endif
+
 // y = x W^T with W [O, I] (by_inputs 0: x [N, I]), or y = x W with the same W (by_inputs 1: x [N, O], y [N, I]). Parts as in
-// packed_rows. 1: no memory.
+// packed_rows. Of `numbers_of_x` bfloat16 numbers each number of x may be made: 3 are exact. 1: no memory.
 EXPORT int bfloat16_product(int by_inputs, const uint16_t* numbers, const float* x, const i64* experts, const i64* starts,
-                            i64 parts, i64 I, i64 O, float* y, int threads) {
+                            i64 parts, i64 I, i64 O, float* y, int numbers_of_x, int threads) {
     const Matrices j = {numbers, nullptr, 0, x, experts, starts, parts, I, O, y, threads};
+#if defined(HAS_PARTS)
+    if (has_bfloat_tiles() && j.rows() >= MANY * parts) return in_parts(j, by_inputs, numbers_of_x) ? 0 : 1;
+#else
+    (void)numbers_of_x;
+#endif
     if (j.rows() <= (by_inputs ? FEW_BY_INPUTS : FEW_BY_OUTPUTS) * parts) {
         (by_inputs ? few_by_inputs : few_by_outputs)(j);
         return 0;

@@ -46,6 +46,7 @@ ADDED: Mapping[str, object] = {
     "schedules": {},
     "train.cycles": 1,
     "train.freeze": [],
+    "train.matmul_precision": "highest",
 }
 
 

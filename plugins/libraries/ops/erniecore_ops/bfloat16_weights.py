@@ -1,5 +1,6 @@
 """Linear maps whose weight is frozen and kept in bfloat16 while everything else is float32: half the memory, and the numbers
-of the weight are exact. Products are made in float32; nothing is rounded. Gradients reach the rows and the bias.
+of the weight are exact. Products are made in float32, and nothing is rounded unless ``matmul_precision`` allows it. Gradients
+reach the rows and the bias.
 
 A weight may lie as Paddle has it, [I, O], or as public checkpoints have it, [O, I] (``transposed``), also as a view of a file.
 Letters: N rows, I inputs, O outputs, E experts.
@@ -17,6 +18,7 @@ from paddle.autograd import PyLayer
 from erniecore_ops.grouped_linear import grouped_matmul
 from erniecore_ops.grouped_swiglu import Part, Routes
 from erniecore_ops.kernels import replaceable
+from erniecore_ops.matmul import PARTS, num_parts
 from erniecore_ops.parallel import memory_of, parallel_map, row_ranges
 
 #: numbers that are widened at a time (64 MiB in float32); one row of the weight, or one expert, at least
@@ -91,8 +93,8 @@ def _matmul(x: Tensor, weight: Tensor, routes: Routes | None, transposed: bool) 
 def _multiply(x: Tensor, weight: Tensor, routes: Routes | None, transposed: bool) -> Tensor:
     x, weight = x.contiguous(), weight.detach()
     if routes is None:
-        return bfloat16_matmul(x, weight, transposed)
-    return bfloat16_grouped_matmul(x, weight, routes, transposed)
+        return bfloat16_matmul(x, weight, transposed, num_parts())
+    return bfloat16_grouped_matmul(x, weight, routes, transposed, num_parts())
 
 
 class _Matmul(PyLayer):  # type: ignore[misc]
@@ -109,9 +111,9 @@ class _Matmul(PyLayer):  # type: ignore[misc]
 
 
 @replaceable
-def bfloat16_matmul(x: Tensor, weight: Tensor, transposed: bool) -> Tensor:
+def bfloat16_matmul(x: Tensor, weight: Tensor, transposed: bool, parts: int = PARTS["highest"]) -> Tensor:
     """``x W`` for [I, O], ``x Wᵀ`` for [O, I]: [N, I] -> [N, O], without a gradient. At most ``CHUNK`` numbers of W are
-    widened at a time."""
+    widened at a time. A kernel may make each number of x of so many bfloat16 ones; here nothing is rounded."""
     rows, columns = weight.shape
     step = max(1, CHUNK // max(columns, 1))
     pieces, total = [], None
@@ -128,7 +130,9 @@ def bfloat16_matmul(x: Tensor, weight: Tensor, transposed: bool) -> Tensor:
 
 
 @replaceable
-def bfloat16_grouped_matmul(x: Tensor, weight: Tensor, routes: Routes, transposed: bool) -> Tensor:
+def bfloat16_grouped_matmul(
+    x: Tensor, weight: Tensor, routes: Routes, transposed: bool, parts: int = PARTS["highest"]
+) -> Tensor:
     """Rows [N, I] sorted by expert, each through its expert's matrix: [N, O]. Experts without rows are not widened."""
     _, rows, columns = weight.shape
     if not routes.experts:

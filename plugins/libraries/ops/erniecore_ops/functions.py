@@ -16,6 +16,7 @@ from erniecore_ops.from_numpy import tensor_of
 from erniecore_ops.grouped_linear import combine, dispatch, grouped_linear, grouped_matmul, grouped_rows
 from erniecore_ops.grouped_swiglu import grouped_swiglu
 from erniecore_ops.linear_cross_entropy import linear_cross_entropy
+from erniecore_ops.matmul import is_plain_linear, linear, matmul
 from erniecore_ops.packed_weights import (
     NF4,
     QuantizedMatrix,
@@ -86,7 +87,10 @@ __all__ = [
     "hadamard",
     "head_logits",
     "head_matrix",
+    "is_plain_linear",
+    "linear",
     "linear_cross_entropy",
+    "matmul",
     "rematerialized",
     "chunked_grouped_matmul",
     "quantize_parts",

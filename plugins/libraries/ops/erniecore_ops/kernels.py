@@ -23,6 +23,7 @@ OPERATORS: Mapping[str, tuple[str, ...]] = {
     "grouped_linear": ("grouped_weight_gradient",),
     "grouped_swiglu": ("grouped_swiglu_forward", "grouped_swiglu_backward"),
     "hadamard": ("hadamard",),
+    "matmul": ("parts_matmul",),
     "packed_weights": (
         "dequantize",
         "quantized_matmul",
@@ -70,6 +71,12 @@ def replaceable(function: Callable[P, R]) -> Callable[P, R]:
         return result
 
     return call
+
+
+def kernel_for(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Kernel | None:
+    """The kernel that would stand in for a function of this package with these arguments; None if none would."""
+    kernel = _in_use.get(function.__name__)
+    return kernel if kernel is not None and kernel.supports(*args, **kwargs) else None
 
 
 def put_in_use(kernels: Mapping[str, Kernel]) -> None:

@@ -14,6 +14,7 @@ from paddle.autograd import PyLayer
 from erniecore_ops._attention_plan import softmax_rows_
 from erniecore_ops.bfloat16_weights import bfloat16_matmul
 from erniecore_ops.kernels import replaceable
+from erniecore_ops.matmul import PARTS, matmul, num_parts, parts_matmul
 from erniecore_ops.packed_weights import QuantizedMatrix, quantized_matmul, quantized_matmul_backward
 from erniecore_ops.parallel import parallel_map, row_ranges
 from erniecore_ops.quantized_head import head_matrix
@@ -73,7 +74,9 @@ class Head(NamedTuple):
         if isinstance(self.weight, QuantizedMatrix):
             paddle.assign(quantized_matmul_backward(d_cV, self.weight), output=out)
         elif self.weight.dtype == paddle.bfloat16:
-            paddle.assign(bfloat16_matmul(d_cV, self.weight, not self.transposed), output=out)
+            paddle.assign(bfloat16_matmul(d_cV, self.weight, not self.transposed, num_parts()), output=out)
+        elif num_parts() < PARTS["highest"]:
+            paddle.assign(matmul(d_cV, self.weight, transpose_y=not self.transposed), output=out)
         else:
             paddle.matmul(d_cV, self.weight, transpose_y=not self.transposed, out=out)
 
@@ -81,8 +84,8 @@ class Head(NamedTuple):
         if isinstance(self.weight, QuantizedMatrix):
             return quantized_matmul(rows, self.weight)
         if self.weight.dtype == paddle.bfloat16:
-            return bfloat16_matmul(rows, self.weight, self.transposed)
-        return paddle.matmul(rows, self.weight, transpose_y=self.transposed)
+            return bfloat16_matmul(rows, self.weight, self.transposed, num_parts())
+        return matmul(rows, self.weight, transpose_y=self.transposed)
 
 
 class Sums:
@@ -97,7 +100,9 @@ class Sums:
             hidden_cH = hidden_cH if g_c1 is None else hidden_cH * g_c1
             left, right = (d_cV, hidden_cH) if work.transposed else (hidden_cH, d_cV)
             if self.weight is None:
-                self.weight = paddle.matmul(left, right, transpose_x=True)
+                self.weight = matmul(left, right, transpose_x=True)
+            elif num_parts() < PARTS["highest"]:
+                parts_matmul(left, right, True, False, num_parts(), self.weight)
             else:
                 add_matmul_(self.weight, left, right)
         if work.bias:

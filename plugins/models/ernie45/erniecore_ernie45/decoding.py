@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import paddle  # noqa: TID253
-from paddle import nn  # noqa: TID253
 
 from erniecore.api import ops
 from erniecore.api.decoding import (
@@ -66,7 +65,7 @@ def head_of(model: Any) -> Projection | None:
     if isinstance(owner, ProjectionLayer):
         described = owner.projection("weight")
         return described if layer is None or described is None else replace(described, bias=layer.bias)
-    if layer is not None and not (tied or type(layer) is nn.Linear):
+    if layer is not None and not (tied or ops.is_plain_linear(layer)):
         return None
     weight, transposed, bias = model.head()
     return Projection(weight, weight.shape[0 if transposed else 1], bias, transposed)

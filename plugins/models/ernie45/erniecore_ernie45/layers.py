@@ -14,7 +14,7 @@ from paddle import Tensor, nn  # noqa: TID253
 from paddle.base.framework import EagerParamBase  # noqa: TID253
 
 from erniecore.api import ops
-from erniecore.api.layers import filled, recompute, stored_values
+from erniecore.api.layers import Linear, filled, recompute, stored_values
 from erniecore_ernie45.architecture import Architecture
 from erniecore_ernie45.context import Context
 from erniecore_ernie45.residual import RMSNorm as RMSNorm
@@ -47,7 +47,7 @@ def normal(arch: Sizes) -> Any:
 
 def linear(arch: Sizes, num_in: int, num_out: int, bias: bool) -> nn.Linear:
     """A projection, weight [in, out]; a bias starts at zero."""
-    return nn.Linear(num_in, num_out, weight_attr=normal(arch), bias_attr=None if bias else False)
+    return Linear(num_in, num_out, weight_attr=normal(arch), bias_attr=None if bias else False)
 
 
 class Embedding(nn.Layer):  # type: ignore[misc]

@@ -15,7 +15,6 @@ from weakref import ref
 
 import paddle  # noqa: TID253
 from paddle import Tensor, nn  # noqa: TID253
-from paddle.nn import functional as F  # noqa: TID253
 
 from erniecore.api import ConfigError, PluginError, ops
 from erniecore.api.experts import ExpertLayer
@@ -91,7 +90,7 @@ class Row:
         """[..., inputs here] -> [..., outputs]."""
         bias = self.bias if self.has_bias else None  # type: ignore[attr-defined]  # a name here would hide the parameter
         if isinstance(self, nn.Linear):
-            y = F.linear(x, self.weight)
+            y = ops.linear(x, self.weight)
         else:  # a linear layer with an update beside its weight
             y = super().forward(x)  # type: ignore[misc]
             y = y if bias is None else y - bias

@@ -62,7 +62,7 @@ class _Work:
         self.chunks = [slice(start, start + chunk) for start in range(0, len(learned), chunk)]
 
     def logits(self, hidden_cH: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        logits = paddle.matmul(hidden_cH, weight, transpose_y=self.transposed)
+        logits = ops.matmul(hidden_cH, weight, transpose_y=self.transposed)
         return logits if bias is None else logits + bias
 
     def labels(self, chunk: slice, size: int) -> tuple[Tensor, Tensor]:
@@ -112,10 +112,10 @@ class _SharedCrossEntropy(PyLayer):  # type: ignore[misc]
             d_cv = (logits_cv - norm_c1).exp()
             d_cv = paddle.put_along_axis(d_cv, column, -mine, 1, reduce="add") * dy_n1[chunk]
             if grads[0] is not None:
-                backs.append(paddle.matmul(d_cv, weight.detach(), transpose_y=not work.transposed))
+                backs.append(ops.matmul(d_cv, weight.detach(), transpose_y=not work.transposed))
             if grads[1] is not None:
                 left, right = (d_cv, rows_cH) if work.transposed else (rows_cH, d_cv)
-                grads[1].add_(paddle.matmul(left, right, transpose_x=True))
+                grads[1].add_(ops.matmul(left, right, transpose_x=True))
             if bias is not None and grads[2] is not None:
                 grads[2].add_(d_cv.sum(axis=0))
         if grads[0] is not None:

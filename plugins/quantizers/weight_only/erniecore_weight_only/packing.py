@@ -11,7 +11,7 @@ from typing import NamedTuple
 import paddle  # noqa: TID253
 from paddle import nn  # noqa: TID253
 
-from erniecore.api import ConfigError, UsageError
+from erniecore.api import ConfigError, UsageError, ops
 from erniecore.api.experts import ExpertLayer
 from erniecore.api.layers import stored_dtype
 from erniecore_weight_only.head import PackedHead, pack_head
@@ -53,7 +53,7 @@ def keep_stored(model: nn.Layer, rules: Sequence[Rule], kinds: Kinds, dtype: str
         {name: tuple(parameter.shape) for name, parameter in empty.items() if stored_dtype(parameter) == dtype}
     )
     number = Counter(place.layer for place in found)
-    whole = {name for name, count in number.items() if count == len(STACKED) or type(layers[name]) is nn.Linear}
+    whole = {name for name, count in number.items() if count == len(STACKED) or ops.is_plain_linear(layers[name])}
     if known := [place for place in found if place.layer in whole]:
         _replace(model, choose(known, rules), kinds)
     return model

@@ -1,0 +1,1 @@
+"""Kernels of the operator `matmul`; README.md describes them."""

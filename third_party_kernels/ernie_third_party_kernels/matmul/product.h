@@ -1,0 +1,128 @@
+// Products of float32 matrices on the processor's matrix tiles, from panels of bfloat16 parts; sums are float32. Which parts are
+// multiplied: a and b with a + b below the larger number of parts, so that what is left out is as small as what splitting leaves.
+#pragma once
+#include "../grouped_gemm/products.h"
+#include "panels.h"
+
+// Rows, depth and columns that are worked on together, at most: panels of columns stay in the second cache, and so much depth of
+// a group of rows in the first, between the groups of columns. Sums over a block of depth are made one after the other, then added.
+constexpr i64 TALL_BLOCK = 2048, DEEP_BLOCK = 1024, BROAD_BLOCK = 256, NEAR_STEPS = 8;
+
+// sums [2 x 2 tiles] += part of rows x part of columns
+static inline void add_four() {
+    add_bfloat_tiles<0, 4, 6>(), add_bfloat_tiles<1, 4, 7>(), add_bfloat_tiles<2, 5, 6>(), add_bfloat_tiles<3, 5, 7>();
+}
+template <int FIRST>
+static inline void load_two(const uint16_t* from) {
+    load_tile<FIRST>(from, 64), load_tile<FIRST + 1>(from + TILE_SIZE, 64);
+}
+
+static inline void store_four(float* sums) {
+    int32_t* c = reinterpret_cast<int32_t*>(sums);
+    store_tile<0>(c, 4 * GROUP), store_tile<1>(c + 16, 4 * GROUP);
+    store_tile<2>(c + 16 * GROUP, 4 * GROUP), store_tile<3>(c + 16 * GROUP + 16, 4 * GROUP);
+}
+static inline void load_four(const float* sums) {
+    load_tile<0>(sums, 4 * GROUP), load_tile<1>(sums + 16, 4 * GROUP);
+    load_tile<2>(sums + 16 * GROUP, 4 * GROUP), load_tile<3>(sums + 16 * GROUP + 16, 4 * GROUP);
+}
+
+// sums [GROUP, GROUP] = or += a group of rows [A parts] times a group of columns [B parts], over so many steps of depth.
+template <int A, int B>
+static inline void multiply_groups(const uint16_t* a, const uint16_t* b, i64 steps, float* sums, bool add) {
+    static_assert((A == 2 && B == 2) || B == 1, "");
+    constexpr i64 two = 2 * TILE_SIZE;
+    if (add)
+        load_four(sums);
+    else
+        zero_tiles<0, 1, 2, 3>();
+    for (i64 s = 0; s < steps; ++s, a += A * two, b += B * two) {
+        if constexpr (B == 2) {
+            load_two<4>(a), load_two<6>(b + two), add_four();
+            load_two<6>(b), add_four();
+            load_two<4>(a + two), add_four();
+        } else {
+            load_two<6>(b);
+            if constexpr (A > 2) load_two<4>(a + 2 * two), add_four();
+            if constexpr (A > 1) load_two<4>(a + two), add_four();
+            load_two<4>(a), add_four();
+        }
+    }
+    store_four(sums);
+}
+
+// c[rows, columns] = or += sums, which lie group by group of columns: row after row, as memory likes it.
+static void put_sums(const float* sums, float* c, i64 step, i64 rows, i64 columns, bool add) {
+    for (i64 r = 0; r < rows; ++r, c += step)
+        for (i64 n = 0; n < columns; n += 16) {
+            const __mmask16 some = static_cast<__mmask16>(first_bits(columns - n < 16 ? columns - n : 16));
+            __m512 x = _mm512_load_ps(sums + n / GROUP * GROUP * GROUP + r * GROUP + n % GROUP);
+            if (add) x = _mm512_add_ps(x, _mm512_maskz_loadu_ps(some, c + n));
+            _mm512_mask_storeu_ps(c + n, some, x);
+        }
+}
+
+// What is multiplied: c [M, N] = or += a [M, K] b [K, N].
+template <class Right>
+struct Factors {
+    Operand<float> a;
+    Operand<Right> b;
+    i64 M, N, K;
+    float* c;
+    i64 c_step;
+    bool add;
+    int threads;
+};
+
+// Rows first .. stop, whose panels begin at `left`, times columns from .. to of a block of depth k .. k + depth. Memory: sums, then
+// the panel of columns.
+template <int A, int B, class Right>
+static void multiply_columns(const Factors<Right>& f, const uint16_t* left, i64 first, i64 stop, i64 from, i64 to, i64 k,
+                             i64 depth, float* memory) {
+    const i64 steps = steps_of(depth), a_step = 2 * A * TILE_SIZE, b_step = 2 * B * TILE_SIZE, groups = groups_of(to - from);
+    float* sums = memory;
+    uint16_t* panel = reinterpret_cast<uint16_t*>(memory + BROAD_BLOCK * GROUP);
+    pack_groups<B, false>(f.b, from, to - from, k, depth, panel);
+    Shapes(16, 0).use();
+    for (i64 m = first; m < stop; m += GROUP, left += steps * a_step) {
+        for (i64 s = 0; s < steps; s += NEAR_STEPS)
+            for (i64 g = 0; g < groups; ++g)
+                multiply_groups<A, B>(left + s * a_step, panel + (g * steps + s) * b_step,
+                                      steps - s < NEAR_STEPS ? steps - s : NEAR_STEPS, sums + g * GROUP * GROUP, s > 0);
+        put_sums(sums, f.c + m * f.c_step + from, f.c_step, stop - m < GROUP ? stop - m : GROUP, to - from, f.add || k);
+    }
+    release_tiles();
+}
+
+// false: no memory. The bits depend on the sizes alone.
+template <int A, int B, class Right>
+static bool multiply_parts(const Factors<Right>& f) {
+    const i64 tall = f.M < TALL_BLOCK ? f.M : TALL_BLOCK, deep = f.K < DEEP_BLOCK ? f.K : DEEP_BLOCK;
+    const i64 fair = groups_of(f.N) / (2 * f.threads), most = BROAD_BLOCK / GROUP;
+    const i64 broad = GROUP * (fair < 1 ? 1 : (fair > most ? most : fair)), panels = (f.N + broad - 1) / broad;
+    const size_t left_bytes = sizeof(uint16_t) * static_cast<size_t>(groups_of(tall) * steps_of(deep) * 2 * A * TILE_SIZE);
+    uint16_t* left = static_cast<uint16_t*>(std::aligned_alloc(64, left_bytes));
+    bool enough = left != nullptr;
+    for (i64 m = 0; enough && m < f.M; m += tall) {
+        const i64 rows = f.M - m < tall ? f.M - m : tall;
+        // few panels for many threads: each is made for some of the rows
+        const i64 fewest = (f.threads + panels - 1) / panels, size = GROUP * ((groups_of(rows) + fewest - 1) / fewest);
+        const i64 pieces = (rows + size - 1) / size;
+        for (i64 k = 0; enough && k < f.K; k += deep) {
+            const i64 depth = f.K - k < deep ? f.K - k : deep, group = steps_of(depth) * 2 * A * TILE_SIZE;
+            share_out(groups_of(rows), f.threads, [&](i64 g) {
+                const i64 at = g * GROUP, some = rows - at < GROUP ? rows - at : GROUP;
+                pack_groups<A, true>(f.a, m + at, some, k, depth, left + g * group);
+            });
+            const i64 floats = BROAD_BLOCK * GROUP + broad * up_to(deep, TILE_DEPTH) * B / 2;
+            enough = with_memory(panels * pieces, floats, f.threads, [&](i64 item, float* memory) {
+                const i64 from = item / pieces * broad, to = f.N - from < broad ? f.N : from + broad;
+                const i64 first = item % pieces * size, stop = rows - first < size ? rows : first + size;
+                multiply_columns<A, B>(f, left + first / GROUP * group, m + first, m + stop, from, to, k, depth,
+                                       memory);
+            });
+        }
+    }
+    std::free(left);
+    return enough;
+}
