@@ -142,6 +142,6 @@ def bfloat16_grouped_matmul(
         chosen = routes.experts[first : first + step]
         start = chosen[0].rows.start
         widened = paddle.stack([weight[part.expert] for part in chosen]).astype(x.dtype)
-        parts = [Part(i, slice(p.rows.start - start, p.rows.stop - start)) for i, p in enumerate(chosen)]
-        pieces.append(grouped_matmul(x[start : chosen[-1].rows.stop], widened, parts, transposed=transposed))
+        those = [Part(i, slice(p.rows.start - start, p.rows.stop - start)) for i, p in enumerate(chosen)]
+        pieces.append(grouped_matmul(x[start : chosen[-1].rows.stop], widened, those, transposed=transposed))
     return pieces[0] if len(pieces) == 1 else paddle.concat(pieces)
