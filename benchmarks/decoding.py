@@ -265,6 +265,7 @@ def large_model(scheme: Any) -> tuple[Any, float]:
     """12 layers of 1,024, 32,000 words, the head tied; and the bytes that a step reads."""
     import paddle
     from erniecore_ernie45.plugin import plugin as dense
+    from erniecore_ops import functions as ops
     from erniecore_weight_only.layers import PackedLinear
 
     sys.path.insert(0, str(HERE / "peers"))
@@ -277,7 +278,7 @@ def large_model(scheme: Any) -> tuple[Any, float]:
     model.eval()
     for layer in model.sublayers() if scheme else ():
         for name, inner in list(layer.named_children()):
-            if type(inner) is paddle.nn.Linear:
+            if ops.is_plain_linear(inner):
                 setattr(layer, name, PackedLinear(inner, scheme, name))
     tensors = [*model.parameters(), *model.buffers()]
     return model, float(sum(int(tensor.size) * int(tensor.element_size()) for tensor in tensors))

@@ -8,19 +8,10 @@ not count.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-
-class Case(NamedTuple):
-    """A call of an operator's function. ``moved``: bytes that it reads and writes at least. ``prepare``: called before each
-    measured call, for what works in place."""
-
-    name: str
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
-    moved: float
-    flops: float
-    prepare: Callable[[], Any] | None = None
+from benchmarks.operator_case import Case as Case
+from benchmarks.tower_cases import bias, gelu, layer_norm, patches
 
 
 def adamw() -> Iterator[Case]:
@@ -55,6 +46,7 @@ def attention() -> Iterator[Case]:
         arguments = q, k, v, y, stats, dy, None, None, d**-0.5
         moved = 4 * outer + 4 * inner
         yield Case(f"attention backward, {size}", attention_backward, arguments, moved, 10 * d * scores)
+    yield from patches()
 
 
 def cross_entropy() -> Iterator[Case]:
@@ -317,15 +309,18 @@ CASES: Mapping[str, Callable[[], Iterator[Case]]] = {
         adamw,
         attention,
         bfloat16_weights,
+        bias,
         cross_entropy,
         decode_attention,
         decode_experts,
         decoder_step,
         embedding,
         fp8_quantize,
+        gelu,
         grouped_linear,
         grouped_swiglu,
         hadamard,
+        layer_norm,
         matmul,
         packed_weights,
         quantizing,

@@ -39,12 +39,16 @@ VL: dict[str, Any] = {
     "moe_intermediate_size": [128, 64],
 }
 VL |= {"moe_layer_start_index": [1, 1], "moe_layer_end_index": [3, 3]}
-#: name -> (plugin, package, changes of its tiny architecture, of its tower)
-MODELS: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
-    "ocr-tiny": ("paddleocr-vl", "erniecore_paddleocr_vl", {}, {}),
-    "ocr-mid": ("paddleocr-vl", "erniecore_paddleocr_vl", {**WIDE, "head_dim": 64, **SECTIONS}, OCR_TOWER),
-    "vl-tiny": ("ernie45-vl", "erniecore_ernie45_vl", {}, {}),
-    "vl-mid": ("ernie45-vl", "erniecore_ernie45_vl", {**WIDE, **VL}, VL_TOWER),
+#: name -> (plugin, package, recipe, changes of its architecture, of its tower)
+MODELS: dict[str, tuple[str, str, str, dict[str, Any], dict[str, Any]]] = {
+    "ocr-tiny": ("paddleocr-vl", "erniecore_paddleocr_vl", "tiny", {"vocab_size": 512}, {}),
+    "ocr-mid": (
+        *("paddleocr-vl", "erniecore_paddleocr_vl", "tiny"),
+        *({**WIDE, "vocab_size": 512, "head_dim": 64, **SECTIONS}, OCR_TOWER),
+    ),
+    "ocr-0.9b": ("paddleocr-vl", "erniecore_paddleocr_vl", "0.9b", {}, {}),
+    "vl-tiny": ("ernie45-vl", "erniecore_ernie45_vl", "tiny", {"vocab_size": 512}, {}),
+    "vl-mid": ("ernie45-vl", "erniecore_ernie45_vl", "tiny", {**WIDE, **VL, "vocab_size": 512}, VL_TOWER),
 }
 ALL = "model.train=[text,vision,resampler,vision_experts]"
 #: name -> (model, images of a packed row, words)
@@ -60,6 +64,11 @@ CASES: dict[str, tuple[str, int, str]] = {
     "vl-mid, 4 images, all": ("vl-mid", 4, ALL),
     "vl-mid, 8 images, all, full": ("vl-mid", 8, f"{ALL} train.recompute=full"),
     "vl-mid, 4 images, resampler": ("vl-mid", 4, "model.train=[text,resampler]"),
+}
+#: of the public size, by name alone: minutes, and up to 16 GiB
+PUBLIC: dict[str, tuple[str, int, str]] = {
+    "ocr-0.9b, 4 images, lora": ("ocr-0.9b", 4, "adapter=lora"),
+    "ocr-0.9b, 4 images, full": ("ocr-0.9b", 4, "train.recompute=full"),
 }
 MARKERS = {
     "paddleocr-vl": ("image_token_id", "vision_start_token_id", "vision_end_token_id", "video_token_id"),
@@ -92,10 +101,10 @@ def make(home: Path) -> None:
 
 def settings(home: Path, model: str) -> Path:
     """A file of settings with the architecture of ``model``."""
-    plugin, package, changes, tower = MODELS[model]
-    recipe = resources.files(package) / "recipes" / "tiny.yaml"
+    plugin, package, size, changes, tower = MODELS[model]
+    recipe = resources.files(package) / "recipes" / f"{size}.yaml"
     section: Any = yaml.safe_load(recipe.read_text())["model"]
-    architecture = {**section["architecture"], **changes, "vocab_size": 512}
+    architecture = {**section["architecture"], **changes}
     architecture |= {key: 296 + i for i, key in enumerate(MARKERS[plugin])}
     architecture["vision_config"] = {**architecture["vision_config"], **tower}
     wanted = {
@@ -112,7 +121,7 @@ def settings(home: Path, model: str) -> Path:
 
 def measure(home: Path, name: str) -> dict[str, Any]:
     """One run: predicted and measured bytes."""
-    model, images, words = CASES[name]
+    model, images, words = {**CASES, **PUBLIC}[name]
     common = [settings(home, model).name, "method=sft", "data.train=rows.jsonl", *words.split()]
     common += [
         f"data.max_seq_len={images * TOKENS[MODELS[model][0]]}",

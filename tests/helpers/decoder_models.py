@@ -9,6 +9,7 @@ from erniecore_ernie45.plugin import plugin as dense
 from erniecore_ernie45_moe.plugin import plugin as moe
 from erniecore_generation.generate import Decoder, evaluating, pad_left
 from erniecore_generation.sampling import Sampling
+from erniecore_ops import functions as ops
 from erniecore_ops import kernels
 from erniecore_weight_only.layers import PackedExperts, PackedLinear
 from erniecore_weight_only.schemes import STACKED
@@ -89,7 +90,7 @@ def packed(sizes, scheme):
     model = build({**ROUTED, "use_bias": True, **sizes})
     for layer in model.sublayers():
         for name, inner in list(layer.named_children()):
-            if type(inner) is paddle.nn.Linear and "head" not in name:
+            if ops.is_plain_linear(inner) and "head" not in name:
                 setattr(layer, name, PackedLinear(inner, scheme, name))
             elif name == "experts":
                 setattr(layer, name, PackedExperts(inner, dict.fromkeys(STACKED, scheme), name))

@@ -179,6 +179,8 @@ def _rows(make: Maker, s: Sizes, width: int) -> Iterator[Case]:
     ones, scale = make.array(np.ones(H, np.float32)), make.array(np.ones(1, np.float32))
     norm, swiglu, fp8, count = _module("rms_norm"), _module("swiglu"), _module("fp8_quantize"), float(T * H)
     yield Case(f"RMS norm, {T} x {H}", lambda: norm.forward(x, ones, 1e-5), 2 * width * count, 4 * count)
+    layer = _module("layer_norm")
+    yield Case(f"layer norm, {T} x {H}", lambda: layer.forward(x, ones, ones, 1e-5), 2 * width * count, 7 * count)
     small = float(T * s.expert)
     yield Case(f"SwiGLU, {T} x {s.expert}", lambda: swiglu.forward(gate, up), 3 * width * small, 5 * small)
     yield Case("its gradients", lambda: swiglu.backward(gate, up, gate), 5 * width * small, 11 * small)

@@ -9,7 +9,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 #: folders with a ``triton.py``
-OPERATORS = ("rms_norm", "swiglu", "cross_entropy", "grouped_gemm", "packed_weights", "fp8_quantize", "attention")
+OPERATORS = (
+    *(
+        "rms_norm",
+        "layer_norm",
+        "swiglu",
+        "cross_entropy",
+        "grouped_gemm",
+        "packed_weights",
+        "fp8_quantize",
+        "attention",
+    ),
+)
 
 
 class Case(NamedTuple):
@@ -44,6 +55,8 @@ def _rows(rng: np.random.Generator) -> Iterator[Case]:
         x, w, dy = _f32(rng, T, H), _f32(rng, H), _f32(rng, T, H)
         expected = _reference("rms_norm").forward(x.astype(np.float64), w, 1e-5)
         yield Case("rms_norm", f"forward {T} x {H}", (x, w), lambda m, t: m.forward(*t, 1e-5), expected)
+        expected = _reference("layer_norm").forward(x.astype(np.float64), w, dy[0], 1e-5)
+        yield Case("layer_norm", f"forward {T} x {H}", (x, w, dy[0]), lambda m, t: m.forward(*t, 1e-5), expected)
         swiglu = _reference("swiglu")
         yield Case("swiglu", f"forward {T} x {H}", (x, dy), lambda m, t: m.forward(*t), swiglu.forward(x, dy))
         yield Case("swiglu", f"backward {T} x {H}", (x, dy, x), lambda m, t: m.backward(*t), swiglu.backward(x, dy, x))

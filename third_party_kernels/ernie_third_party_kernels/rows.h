@@ -5,6 +5,12 @@
 
 constexpr float LOG2E = 1.44269504088896341f;
 
+// 1 / (1 + e^-x); e^-x ends at 2^126.
+static inline vec sigmoid(vec x) {
+    const vec power = x * -LOG2E;
+    return 1.0f / (1.0f + power_of_two(power > 126.0f ? all(126.0f) : power));
+}
+
 static inline vec larger(vec a, vec b) { return a > b ? a : b; }
 
 // The last columns, fewer than a register; the others hold `fill`.

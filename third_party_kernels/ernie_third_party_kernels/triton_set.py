@@ -25,7 +25,7 @@ class TritonSet:
     devices = frozenset({"cuda"})
     on_request = "compiled and checked in the interpreter, not run on a GPU"
     operators: Mapping[str, tuple[str, ...]] = dict.fromkeys(
-        ("attention", "cross_entropy", "rms_norm", "swiglu", "packed_weights"), _FLOATS
+        ("attention", "cross_entropy", "layer_norm", "rms_norm", "swiglu", "packed_weights"), _FLOATS
     )
 
     def fault(self) -> str:
@@ -49,6 +49,17 @@ def _rms_norm(module: Any) -> dict[str, Kernel]:
         return _plain(x, weight) and weight.shape == x.shape[-1:]
 
     return {"rms_norm_forward": Kernel(forward, supports)}
+
+
+def _layer_norm(module: Any) -> dict[str, Kernel]:
+    def forward(x: Any, weight: Any, bias: Any, epsilon: float) -> tuple[Any, Any, Any]:
+        y, mean, inverse = module.forward(x.reshape([-1, x.shape[-1]]), weight, bias, epsilon)
+        return y.reshape(x.shape), mean, inverse
+
+    def supports(x: Any, weight: Any, bias: Any, epsilon: float) -> bool:
+        return _plain(x, weight, bias) and weight.shape == bias.shape == x.shape[-1:]
+
+    return {"layer_norm_forward": Kernel(forward, supports)}
 
 
 def _swiglu(module: Any) -> dict[str, Kernel]:
@@ -123,6 +134,7 @@ def _packed_weights(module: Any) -> dict[str, Kernel]:
 _FUNCTIONS = {
     "attention": _attention,
     "cross_entropy": _cross_entropy,
+    "layer_norm": _layer_norm,
     "rms_norm": _rms_norm,
     "swiglu": _swiglu,
     "packed_weights": _packed_weights,

@@ -87,6 +87,22 @@ def test_the_reference_has_the_slopes_of_its_gradients(rng, slope, shape):
     slope(lambda q, k, v: reference.forward(q, k, v, seen, SCALE), (q, k, v), gradients, dy)
 
 
+@pytest.mark.parametrize(("heads", "d"), [(1, 1), (2, 8), (3, 16), (9, 64), (2, 80)])
+@pytest.mark.parametrize("lengths", [(1,), (5, 3), (64, 96, 30), (100, 260)])
+def test_patches_see_their_frame(kernels, tensor, rng, lengths, heads, d):
+    N = sum(lengths)
+    qkv, dy = rng.standard_normal((N, 3, heads, d)), rng.standard_normal((N, heads, d))
+    q, k, v = (qkv[None, :, i] for i in range(3))
+    seen = reference.frames(lengths)
+    forward, backward = (kernels[f"patch_attention_{name}"] for name in ("forward", "backward"))
+    assert forward.supports(tensor(qkv), lengths, SCALE)
+    out, stats = forward.run(tensor(qkv), lengths, SCALE)
+    assert backward.supports(tensor(qkv), out, stats, tensor(dy), lengths, SCALE)
+    found = backward.run(tensor(qkv), out, stats, tensor(dy), lengths, SCALE)
+    gradients = np.stack(reference.backward(q, k, v, dy[None], seen, SCALE), axis=2)[0]
+    near([out, found], [reference.forward(q, k, v, seen, SCALE)[0], gradients])
+
+
 def test_strided_inputs_are_read_in_place(kernels, tensor, rng):
     """Heads of one wide tensor, and keys of a cache that has room for more."""
     B, S, d = 2, 70, 16
@@ -136,3 +152,10 @@ def test_the_same_bits_on_any_number_of_threads(tensor, rng, isa, monkeypatch):
     first, *others = (run(native.load("attention", lambda n=n: n, isa), arrays, ends) for n in (1, 2, 3, 5))
     for other in others:
         assert all(np.array_equal(a.numpy(), b.numpy()) for a, b in zip(first, other, strict=True))
+    qkv, dy, runs = tensor(rng.standard_normal((300, 3, 3, 16))), tensor(rng.standard_normal((300, 3, 16))), []
+    for threads in (1, 2, 3, 5):
+        loaded = native.load("attention", lambda n=threads: n, isa)
+        out, stats = loaded["patch_attention_forward"].run(qkv, (110, 190), SCALE)
+        runs.append((out, loaded["patch_attention_backward"].run(qkv, out, stats, dy, (110, 190), SCALE)))
+    for other in runs[1:]:
+        assert all(np.array_equal(a.numpy(), b.numpy()) for a, b in zip(runs[0], other, strict=True))

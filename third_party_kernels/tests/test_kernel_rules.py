@@ -58,6 +58,14 @@ def test_the_same_bits_on_any_number_of_threads(monkeypatch):
     for other in others:
         for a, b in zip(first, other, strict=True):
             assert np.array_equal(a.numpy(), b.numpy())
+    runs = []
+    for threads in (1, 2, 3, 5):
+        kernels = load(threads)
+        y, *kept = kernels["layer_norm_forward"].run(x, w, w, 1e-5)
+        gradients = kernels["layer_norm_backward"].run(x, w, *kept, dy, (True, True))
+        runs.append([y, *kept, *gradients, kernels["sum_rows"].run(dy), kernels["gelu_backward"].run(x, dy, "erf")])
+    for other in runs[1:]:
+        assert all(np.array_equal(a.numpy(), b.numpy()) for a, b in zip(runs[0], other, strict=True))
 
 
 def refusals():
@@ -71,6 +79,22 @@ def refusals():
         {0: [x.astype("float64"), paddle.ones([4, 16])[:, :8]], 1: [paddle.ones([7])]},
     )
     yield "rms_norm_backward", (x, w, paddle.ones([4]), x, (True, True)), {2: [paddle.ones([3])], 3: [x[:3]]}
+    yield (
+        "layer_norm_forward",
+        (x, w, w, 1e-5),
+        {0: [x.astype("float64")], 1: [paddle.ones([7])], 2: [paddle.ones([7])]},
+    )
+    rows = paddle.ones([4])
+    yield "layer_norm_backward", (x, w, rows, rows, x, (True, True)), {2: [rows[:3]], 3: [rows[:3]], 4: [x[:3]]}
+    yield "gelu_forward", (x, "erf"), {0: [x.astype("bfloat16")], 1: ["relu"]}
+    yield "gelu_backward", (x, x, "tanh"), {1: [x[:3]], 2: ["relu"]}
+    yield "add_bias_", (x, w), {0: [paddle.ones([4, 16])[:, :8]], 1: [paddle.ones([7]), paddle.ones([1, 8])]}
+    yield "sum_rows", (x,), {0: [w, x.astype("float64")]}
+    qkv, seen, stats = paddle.ones([5, 3, 2, 4]), paddle.ones([5, 2, 4]), (paddle.ones([2, 5]),)
+    lengths = {1: [(2, 2), (5, 0), ()]}
+    yield "patch_attention_forward", (qkv, (2, 3), 1.0), {0: [qkv.astype("float64"), qkv[:, :2], qkv[:4]], **lengths}
+    wrong = {1: [seen[:4]], 2: [(), (paddle.ones([5, 2]),)], 3: [seen.astype("float64")], 4: lengths[1]}
+    yield "patch_attention_backward", (qkv, seen, stats, seen, (2, 3), 1.0), wrong
     yield (
         "swiglu_forward",
         (x, x, paddle.ones([4, 1])),

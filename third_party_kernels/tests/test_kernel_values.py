@@ -3,8 +3,11 @@
 import numpy as np
 import paddle  # noqa: TID253
 import pytest
+from ernie_third_party_kernels.bias import reference as bias
 from ernie_third_party_kernels.decode_attention import reference as attention
 from ernie_third_party_kernels.decode_experts import reference as experts
+from ernie_third_party_kernels.gelu import reference as gelu
+from ernie_third_party_kernels.layer_norm import reference as layer_norm
 from ernie_third_party_kernels.rms_norm import reference as rms
 from ernie_third_party_kernels.rope import reference as rope
 from ernie_third_party_kernels.softmax import reference as softmax
@@ -39,6 +42,68 @@ def test_rms_norm_makes_only_the_gradients_that_are_wanted(kernels, tensor, rng,
     assert tuple(dx is not None for dx in found) == wanted
 
 
+@pytest.mark.parametrize("shape", [*ROWS, (70, 384)])
+def test_layer_norm(kernels, tensor, rng, slope, shape):
+    x, w, b, dy = (rng.standard_normal(s) for s in (shape, shape[1:], shape[1:], shape))
+    y, mean, inverse = layer_norm.forward(x, w, b, 1e-5)
+    gradients = layer_norm.backward(x, w, mean, inverse, dy)
+    if shape[1] > 1:  # of one number there is nothing but rounding
+        slope(lambda x, w, b: layer_norm.forward(x, w, b, 1e-5)[0], (x, w, b), gradients, dy)
+    found, *kept = kernels["layer_norm_forward"].run(tensor(x), tensor(w), tensor(b), 1e-5)
+    near(found, y)
+    near(kept[0], mean)
+    near(kept[1], inverse, 1e-4)
+    exact = tensor(mean), tensor(inverse)
+    made = kernels["layer_norm_backward"].run(tensor(x), tensor(w), *exact, tensor(dy), (True, True))
+    for dx, expected in zip(made, gradients, strict=True):
+        near(dx, expected, 2e-5)
+
+
+@pytest.mark.parametrize("wanted", [(True, False), (False, True)])
+def test_layer_norm_makes_only_the_gradients_that_are_wanted(kernels, tensor, rng, wanted):
+    x, w = tensor(rng.standard_normal((3, 20))), tensor(rng.standard_normal(20))
+    _, *kept = kernels["layer_norm_forward"].run(x, w, w, 1e-5)
+    found = kernels["layer_norm_backward"].run(x, w, *kept, x, wanted)
+    assert [dx is not None for dx in found] == [wanted[0], wanted[1], wanted[1]]
+
+
+@pytest.mark.parametrize("variant", ["erf", "tanh", "quick"])
+@pytest.mark.parametrize("shape", ROWS)
+def test_gelu(kernels, tensor, rng, slope, shape, variant):
+    x, dy = rng.standard_normal(shape) * 3, rng.standard_normal(shape)
+    dx = gelu.backward(x, dy, variant)
+    slope(lambda x: gelu.forward(x, variant), (x,), (dx,), dy)
+    near(kernels["gelu_forward"].run(tensor(x), variant), gelu.forward(x, variant), 1e-6)
+    near(kernels["gelu_backward"].run(tensor(x), tensor(dy), variant), dx, 1e-6)
+
+
+@pytest.mark.parametrize("variant", ["erf", "tanh", "quick"])
+def test_gelu_of_extreme_values(kernels, tensor, variant):
+    x = np.array([-1e15, -1000.0, -30.0, -6.0, 0.0, 6.0, 30.0, 1000.0, 1e15, np.nan] * 2)
+    found = kernels["gelu_forward"].run(tensor(x), variant).numpy()
+    slopes = kernels["gelu_backward"].run(tensor(x), tensor(np.ones_like(x)), variant).numpy()
+    expected = np.array([0, 0, 0, gelu.forward(np.array([-6.0]), variant)[0], 0, 6, 30, 1000, 1e15, np.nan] * 2)
+    np.testing.assert_allclose(found, expected, rtol=5e-4, atol=1e-10)
+    np.testing.assert_allclose(slopes[[0, 1, 2, 4, 6, 7, 8]], [0, 0, 0, 0.5, 1, 1, 1], atol=1e-7)
+    assert np.isnan(slopes[9])
+
+
+def test_the_tail_of_gelu_is_relative(kernels, tensor):
+    """Where the result is small, it is as exact as where it is large."""
+    x = np.linspace(-8, -2, 200)
+    found = kernels["gelu_forward"].run(tensor(x), "erf").numpy()
+    np.testing.assert_allclose(found, gelu.forward(x.astype(np.float32).astype(float), "erf"), rtol=5e-6)
+
+
+@pytest.mark.parametrize("shape", [*ROWS, (900, 40)])
+def test_bias(kernels, tensor, rng, shape):
+    y, b = rng.standard_normal(shape), rng.standard_normal(shape[1])
+    given = tensor(y)
+    near(kernels["sum_rows"].run(given), bias.backward(y))
+    kernels["add_bias_"].run(given, tensor(b))
+    near(given, bias.forward(y, b))
+
+
 @pytest.mark.parametrize("shape", ROWS)
 def test_swiglu(kernels, tensor, rng, slope, shape):
     gate, up, dy = (rng.standard_normal(shape) * 3 for _ in range(3))
@@ -69,6 +134,14 @@ def test_rope(kernels, tensor, rng, shape, sign, one_table, halves):
     x, angle = rng.standard_normal(shape), rng.standard_normal((1 if one_table else B, S, d // 2))
     found = kernels["rotate"].run(tensor(x), tensor(np.cos(angle)), tensor(np.sin(angle)), sign, halves)
     near(found, rope.rotate(x, np.cos(angle), np.sin(angle), sign, halves))
+
+
+@pytest.mark.parametrize("halves", [False, True])
+def test_rope_of_some_heads(kernels, tensor, rng, halves):
+    x, angle = rng.standard_normal((1, 5, 6, 8)), rng.standard_normal((1, 5, 4))
+    for heads in (0, 4, 6):
+        found = kernels["rotate"].run(tensor(x), tensor(np.cos(angle)), tensor(np.sin(angle)), 1.0, halves, heads)
+        near(found, rope.rotate(x, np.cos(angle), np.sin(angle), 1.0, halves, heads))
 
 
 @pytest.mark.parametrize("halves", [False, True])

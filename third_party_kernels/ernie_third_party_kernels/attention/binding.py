@@ -1,28 +1,33 @@
-"""Blockwise attention and its gradients on Paddle's tensors."""
+"""Blockwise attention and its gradients on Paddle's tensors: of sequences, and of frames of patches."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import paddle  # noqa: TID253
 from paddle import Tensor  # noqa: TID253
 
 from ernie_third_party_kernels.library import COUNT, NUMBER, POINTER, SIZE, function
-from ernie_third_party_kernels.tensors import Kernel, Threads, pointer, team
+from ernie_third_party_kernels.tensors import Kernel, Threads, plain, pointer, team
 
 #: Tasks of a backward pass: where there are fewer sequences and key heads, sums over queries are made in parts.
 TASKS, ROWS = 8, 64
 
 
 def kernels(library: ctypes.CDLL, threads: Threads) -> Mapping[str, Kernel]:
-    """``attention_forward`` and ``attention_backward`` of ``erniecore_ops``."""
+    """``attention_forward``, ``attention_backward`` and both of patches of ``erniecore_ops``."""
     forward_ = function(library, "attention_forward", [POINTER] * 9 + [NUMBER, COUNT], COUNT)
     backward_ = function(library, "attention_backward", [POINTER] * 13 + [NUMBER, SIZE, COUNT], COUNT)
+    frames, sizes = [POINTER] * 2 + [SIZE], [SIZE] * 3 + [NUMBER]
+    patches_ = function(library, "patch_attention_forward", [*frames, *[POINTER] * 2, *sizes, COUNT], COUNT)
+    patches_back_ = function(library, "patch_attention_backward", [*frames, *[POINTER] * 4, *sizes, SIZE, COUNT], COUNT)
     return {
         "attention_forward": Kernel(_forward(forward_, threads), _can_forward),
         "attention_backward": Kernel(_backward(backward_, threads), _can_backward),
+        "patch_attention_forward": Kernel(_patches(patches_, threads), _can_patches),
+        "patch_attention_backward": Kernel(_patches_back(patches_back_, threads), _can_patches_back),
     }
 
 
@@ -55,13 +60,53 @@ def _backward(function: Callable[..., int], threads: Threads) -> Callable[..., t
         (B, S, hq, _), hk, keep = q.shape, k.shape[2], _kept(mask)
         dq, dk, dv = (paddle.empty(x.shape, x.dtype) for x in (q, k, v))
         parts = (pointer(x) for x in (q, k, v, out, dy, stats, ends, keep, dq, dk, dv))
-        sums = max(1, min(-(-TASKS // (B * hk)), -(-S // ROWS) * (hq // hk)))
+        sums = _num_sums(B * hk, -(-S // ROWS) * (hq // hk))
         count = team(threads, q.size * k.shape[1])
         if function(*parts, _sizes(q, k), _steps(q, k, v, out, dy), scale, sums, count):
             raise MemoryError(f"no memory for the gradients of attention over {k.shape[1]} keys")
         return dq, dk, dv
 
     return backward
+
+
+def _patches(function: Callable[..., int], threads: Threads) -> Callable[..., tuple[Tensor, tuple[Tensor, ...]]]:
+    def forward(qkv: Tensor, lengths: Sequence[int], scale: float) -> tuple[Tensor, tuple[Tensor, ...]]:
+        N, _, h, d = qkv.shape
+        out, stats = paddle.empty([N, h, d], qkv.dtype), paddle.empty([h, N], qkv.dtype)
+        parts = qkv.data_ptr(), _array(lengths), len(lengths), out.data_ptr(), stats.data_ptr()
+        if function(*parts, N, h, d, scale, team(threads, out.size * max(lengths))):
+            raise MemoryError(f"no memory for attention of {N} patches")
+        return out, (stats,)
+
+    return forward
+
+
+def _patches_back(function: Callable[..., int], threads: Threads) -> Callable[..., Tensor]:
+    def backward(
+        qkv: Tensor, out: Tensor, stats: tuple[Tensor, ...], dy: Tensor, lengths: Sequence[int], scale: float
+    ) -> Tensor:
+        N, _, h, d = qkv.shape
+        found = paddle.empty(qkv.shape, qkv.dtype)
+        parts = out.data_ptr(), dy.data_ptr(), stats[0].data_ptr(), found.data_ptr()
+        sums, count = _num_sums(h, -(-N // ROWS)), team(threads, out.size * max(lengths))
+        if function(qkv.data_ptr(), _array(lengths), len(lengths), *parts, N, h, d, scale, sums, count):
+            raise MemoryError(f"no memory for the gradients of attention of {N} patches")
+        return found
+
+    return backward
+
+
+def _can_patches(qkv: Tensor, lengths: Sequence[int], scale: float) -> bool:
+    fits = qkv.ndim == 4 and qkv.shape[1] == 3 and qkv.size > 0 and min(lengths, default=0) > 0
+    return fits and sum(lengths) == qkv.shape[0] and plain(qkv)
+
+
+def _can_patches_back(
+    qkv: Tensor, out: Tensor, stats: tuple[Tensor, ...], dy: Tensor, lengths: Sequence[int], scale: float
+) -> bool:
+    if not _can_patches(qkv, lengths, scale) or [x.shape for x in stats] != [[qkv.shape[2], qkv.shape[0]]]:
+        return False
+    return out.shape == dy.shape == [qkv.shape[0], *qkv.shape[2:]] and plain(out, dy, *stats)
 
 
 def _can_forward(q: Tensor, k: Tensor, v: Tensor, ends: Tensor | None, mask: Tensor | None, scale: float) -> bool:
@@ -100,6 +145,15 @@ def _kept(mask: Tensor | None) -> Tensor | None:
 def _sizes(q: Tensor, k: Tensor) -> Any:
     (B, S, hq, d), (K, hk) = q.shape, k.shape[1:3]
     return (ctypes.c_int64 * 6)(B, S, K, hq, hk, d)
+
+
+def _num_sums(heads: int, blocks: int) -> int:
+    """Sums over queries that are made side by side for each key head, of so many blocks of queries."""
+    return max(1, min(-(-TASKS // heads), blocks))
+
+
+def _array(lengths: Sequence[int]) -> Any:
+    return (ctypes.c_int64 * len(lengths))(*lengths)
 
 
 def _steps(*tensors: Tensor) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,13 @@ def visible(S: int, K: int, ends: NDArray[np.int32] | None, keep: Seen | None) -
     if ends is not None:
         seen = seen & (row < ends[:, None, :])
     return seen if keep is None else seen & keep[:, None, :]
+
+
+def frames(lengths: Sequence[int]) -> Seen:
+    """[1, N, N]: patches of a frame see each other, and no others; the lengths of the frames add up to N."""
+    frame = np.repeat(np.arange(len(lengths)), lengths)
+    seen: Seen = frame[None, :, None] == frame[None, None, :]
+    return seen
 
 
 def weights(q: Array, k: Array, seen: Seen, scale: float) -> Array:

@@ -1,6 +1,6 @@
 // RMS norm over rows: y = w x r with r = 1 / sqrt(mean(x^2) + epsilon), and its gradients. One row at a time, both passes
 // over a row in cache. Gradients of w are summed over parts of the rows, and those in order.
-#include "../common.h"
+#include "../row_parts.h"
 #include <cmath>
 
 EXPORT void rms_norm_forward(const float* x, const float* w, float* y, float* inverse, i64 T, i64 H, float epsilon,
@@ -15,19 +15,12 @@ EXPORT void rms_norm_forward(const float* x, const float* w, float* y, float* in
     }
 }
 
-// Parts of the rows whose gradients of w are summed apart: so many that threads have work, and of a number that the shape
-// decides, so that bits do not depend on threads.
-static i64 rows_of_part(i64 T) {
-    const i64 rows = (T + 31) / 32;
-    return rows < 16 ? 16 : rows;
-}
-
-EXPORT i64 rms_norm_parts(i64 T) { return (T + rows_of_part(T) - 1) / rows_of_part(T); }
+EXPORT i64 rms_norm_parts(i64 T) { return row_parts(T); }
 
 // dx and dw may be null; parts [rms_norm_parts(T), H] is room for sums.
 EXPORT void rms_norm_backward(const float* x, const float* w, const float* inverse, const float* dy, float* dx, float* dw,
                               float* parts, i64 T, i64 H, int threads) {
-    const i64 rows = rows_of_part(T), num_parts = rms_norm_parts(T);
+    const i64 rows = rows_of_part(T), num_parts = row_parts(T);
     share_out(num_parts, threads, [=](i64 part) {
         float* sums = parts + part * H;
         if (dw) std::memset(sums, 0, sizeof(float) * static_cast<size_t>(H));
@@ -51,8 +44,5 @@ EXPORT void rms_norm_backward(const float* x, const float* w, const float* inver
                 for (i = 0; i < H; ++i) sums[i] += r * g[i] * row[i];
         }
     });
-    if (!dw) return;
-    for (i64 i = 0; i < H; ++i) dw[i] = parts[i];
-    for (i64 part = 1; part < num_parts; ++part)
-        for (i64 i = 0; i < H; ++i) dw[i] += parts[part * H + i];
+    if (dw) add_parts(parts, H, num_parts, H, dw);
 }

@@ -1,12 +1,6 @@
 // y = silu(gate) up, row-wise times a factor where there is one; and both gradients. One pass, one exponential each.
 #include "../rows.h"
 
-// 1 / (1 + e^-x); e^-x ends at 2^126.
-static inline vec sigmoid(vec x) {
-    const vec power = x * -LOG2E;
-    return 1.0f / (1.0f + power_of_two(power > 126.0f ? all(126.0f) : power));
-}
-
 EXPORT void swiglu_forward(const float* gate, const float* up, const float* factor, float* y, i64 T, i64 I, int threads) {
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
     for (i64 t = 0; t < T; ++t) {

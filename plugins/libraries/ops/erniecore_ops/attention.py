@@ -1,4 +1,4 @@
-"""Attention, causal or to all keys, with grouped key/value heads, packed rows and key masks. Holds no state and no cache."""
+"""Causal attention, with grouped key/value heads, packed rows and key masks. Holds no state and no cache."""
 
 from __future__ import annotations
 
@@ -118,56 +118,6 @@ def _whole(q: Tensor, k: Tensor, v: Tensor, masks: Masks, scale: float) -> Tenso
         seeing = np.asarray(visible_NrK.any(2, keepdims=True))
         weights = F.softmax(scores + mask) * tensor_of(seeing).astype(scores.dtype)
     return tokens_first(paddle.matmul(weights, v_NKd), B, S, hq)
-
-
-def full_attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None) -> Tensor:
-    """``softmax(q k^T scale) v``: every query attends to every key. The memory grows with S, as that of :func:`attention`.
-
-    Args:
-        q, k, v: [B, S, h, d]. scale: 1 / sqrt(d) by default.
-    Returns:
-        [B, S, h, d] in ``v``'s dtype; float32 inside (float64 for float64 input).
-    """
-    dtype, scale = (
-        "float64" if q.dtype == paddle.float64 else "float32",
-        float(q.shape[-1] ** -0.5) if scale is None else scale,
-    )
-    # views would lose their strides when they are kept for recomputation
-    q32, k32, v32 = (x.astype(dtype).contiguous() for x in (q, k, v))
-    if paddle.is_grad_enabled():
-        return _FullAttention.apply(q32, k32, v32, scale).astype(v.dtype)
-    out, _ = attention_forward(q32, _behind(k32), _behind(v32), None, _unmasked(k32), scale)
-    return out.astype(v.dtype)
-
-
-def _behind(x: Tensor) -> Tensor:
-    """As many masked keys behind the others: then the last of these is before the diagonal of the first query."""
-    return paddle.concat([x, paddle.zeros_like(x)], axis=1)
-
-
-def _unmasked(k: Tensor) -> Tensor:
-    """The mask of keys that :func:`_behind` made, [B, 2 S]. What is masked for all queries costs no products."""
-    ones = paddle.ones(k.shape[:2], "int32")
-    return paddle.concat([ones, paddle.zeros_like(ones)], axis=1)
-
-
-class _FullAttention(PyLayer):  # type: ignore[misc]
-    """As :class:`_Attention`; what stands behind the keys is not kept."""
-
-    @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-        out, stats = attention_forward(q.detach(), _behind(k.detach()), _behind(v.detach()), None, _unmasked(k), scale)
-        ctx.save_for_backward(q, k, v, out, *(() if stats is None else (stats,)))
-        ctx.scale, ctx.frozen = scale, frozen(q, k, v)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, out, *stats = (x.detach() for x in ctx.saved_tensor())
-        kept, mask = stats[0] if stats else None, _unmasked(k)
-        dq, dk, dv = attention_backward(q, _behind(k), _behind(v), out, kept, dy.detach(), None, mask, ctx.scale)
-        found = dq, *(dx[:, : k.shape[1]].contiguous() for dx in (dk, dv))
-        return tuple(None if is_frozen else dx for is_frozen, dx in zip(ctx.frozen, found, strict=True))
 
 
 class _Attention(PyLayer):  # type: ignore[misc]

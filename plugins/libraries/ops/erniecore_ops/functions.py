@@ -6,15 +6,18 @@ T tokens, H hidden, I intermediate, E experts, k experts per token, V vocabulary
 """
 
 from erniecore_ops._rematerialize import rematerialized
-from erniecore_ops.attention import attention, full_attention
+from erniecore_ops.attention import attention
 from erniecore_ops.attention_inputs import AttentionInputs, attention_inputs
 from erniecore_ops.bfloat16_weights import exact_bfloat16, frozen_grouped_linear, frozen_linear
 from erniecore_ops.decoder_step import DecoderStep, NewTokens, decoder_step
 from erniecore_ops.embedding import embedding, shifted
 from erniecore_ops.fp8 import FP8, fp8_quantize, hadamard
 from erniecore_ops.from_numpy import tensor_of
+from erniecore_ops.full_attention import full_attention
+from erniecore_ops.gelu import gelu, quick_gelu
 from erniecore_ops.grouped_linear import combine, dispatch, grouped_linear, grouped_matmul, grouped_rows
 from erniecore_ops.grouped_swiglu import grouped_swiglu
+from erniecore_ops.layer_norm import layer_norm
 from erniecore_ops.linear_cross_entropy import linear_cross_entropy
 from erniecore_ops.matmul import is_plain_linear, linear, matmul
 from erniecore_ops.packed_weights import (
@@ -28,6 +31,7 @@ from erniecore_ops.packed_weights import (
     quantized_matmul_backward,
     unpack_int4,
 )
+from erniecore_ops.patch_attention import patch_attention
 from erniecore_ops.quantized_head import head_logits, head_matrix, quantized_heads, quantized_rows
 from erniecore_ops.quantized_linear import quantized_linear
 from erniecore_ops.quantizing import (
@@ -39,7 +43,6 @@ from erniecore_ops.quantizing import (
     quantize_parts,
     quantize_weight,
 )
-from erniecore_ops.quick_gelu import quick_gelu
 from erniecore_ops.rms_norm import rms_norm
 from erniecore_ops.rope import (
     apply_rope,
@@ -80,6 +83,7 @@ __all__ = [
     "fp8_quantize",
     "frozen_grouped_linear",
     "frozen_linear",
+    "gelu",
     "grouped_linear",
     "grouped_matmul",
     "grouped_rows",
@@ -88,11 +92,13 @@ __all__ = [
     "head_logits",
     "head_matrix",
     "is_plain_linear",
+    "layer_norm",
     "linear",
     "linear_cross_entropy",
     "matmul",
     "rematerialized",
     "chunked_grouped_matmul",
+    "patch_attention",
     "quantize_parts",
     "quantize_weight",
     "quantized_grouped_matmul",

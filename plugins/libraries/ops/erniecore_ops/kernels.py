@@ -12,17 +12,23 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 #: operator -> functions of erniecore_ops that an implementation may replace
 OPERATORS: Mapping[str, tuple[str, ...]] = {
     "adamw": ("adamw_", "square_sum"),
-    "attention": ("attention_forward", "attention_backward"),
+    "attention": (
+        *("attention_forward", "attention_backward"),
+        *("patch_attention_forward", "patch_attention_backward"),
+    ),
     "bfloat16_weights": ("bfloat16_matmul", "bfloat16_grouped_matmul"),
+    "bias": ("add_bias_", "sum_rows"),
     "cross_entropy": ("cross_entropy_rows_", "add_matmul_"),
     "decode_attention": ("decode_attention",),
     "decode_experts": ("decode_experts",),
     "decoder_step": ("decoder_step",),
     "embedding": ("embedding_backward",),
     "fp8_quantize": ("fp8_quantize",),
+    "gelu": ("gelu_forward", "gelu_backward"),
     "grouped_linear": ("grouped_weight_gradient",),
     "grouped_swiglu": ("grouped_swiglu_forward", "grouped_swiglu_backward"),
     "hadamard": ("hadamard",),
+    "layer_norm": ("layer_norm_forward", "layer_norm_backward"),
     "matmul": ("parts_matmul",),
     "packed_weights": (
         "dequantize",

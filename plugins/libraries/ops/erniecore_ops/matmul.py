@@ -21,6 +21,7 @@ from paddle.autograd import PyLayer
 from paddle.nn import functional
 
 from erniecore_ops._frozen import frozen
+from erniecore_ops.bias import add_bias_, sum_rows
 from erniecore_ops.kernels import kernel_for, replaceable
 
 #: precision -> bfloat16 numbers that a kernel may make of each float32 number; three are exact
@@ -77,7 +78,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     Returns:
         [.., O].
     """
-    if num_parts() == PARTS["highest"] or not x.dtype == weight.dtype == paddle.float32:
+    plain = bias is None and num_parts() == PARTS["highest"]
+    if plain or not x.dtype == weight.dtype == paddle.float32 or x.size == 0:
         y: Tensor = functional.linear(x, weight, bias)
         return y
     if paddle.is_grad_enabled() and not all(frozen(*_given(x, weight, bias))):
@@ -119,7 +121,7 @@ class _Linear(PyLayer):  # type: ignore[misc]
         if kept:
             grads[1] = matmul(_matrix(kept[0].detach()), dy_NO, transpose_x=True)
         if not all(ctx.frozen[2:]):
-            grads[2] = dy_NO.sum(axis=0)
+            grads[2] = sum_rows(dy_NO)
         return tuple(grads)
 
 
@@ -133,7 +135,7 @@ def _matrix(x: Tensor) -> Tensor:
 
 def _rows_by(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     y = matmul(_matrix(x), weight).reshape([*x.shape[:-1], weight.shape[-1]])
-    return y if bias is None else y.add_(bias.detach())
+    return y if bias is None else add_bias_(y, bias.detach())
 
 
 @replaceable

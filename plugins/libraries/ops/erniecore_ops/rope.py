@@ -124,12 +124,17 @@ class _Rotate(PyLayer):  # type: ignore[misc]
 
 
 @replaceable
-def rotate(x: Tensor, cos: Tensor, sin: Tensor, sign: float = 1.0, halves: bool = False) -> Tensor:
+def rotate(
+    x: Tensor, cos: Tensor, sin: Tensor, sign: float = 1.0, halves: bool = False, heads: int | None = None
+) -> Tensor:
     """The rotation by ``sign`` times the angle, on tensors without gradient: ``x * C + swap(x) * S`` with tables as wide as x.
+    Heads from ``heads`` on stay as they are.
 
     Pairs are swapped and tables widened by products with constant 0/1 matrices: strided copies and broadcasting
     over an inner axis are an order of magnitude slower on CPU.
     """
+    if heads is not None and heads < x.shape[2]:
+        return paddle.concat([rotate(x[:, :, :heads], cos, sin, sign, halves), x[:, :, heads:]], axis=2)
     sin = sin if sign > 0 else -sin
     h, d = x.shape[2:]
     swap_dd, widen_eW, widen_signed_eW = _constants(h, d, str(x.dtype), halves)

@@ -60,10 +60,10 @@ class VisionArchitecture:
         return self.patch_values * size + self.depth * block + 2 * size
 
     def shape(self, joint: int, joints: str) -> VisionShape:
-        """For the plan: of a block its two inputs, queries, keys, values, the result twice, factors of the norms, and what
+        """For the plan: of a block its two inputs, queries, keys, values, the result, factors of the norms, and what
         enters the activation of the MLP. ``joint``, ``joints``: see ``VisionShape``."""
         size, wide = self.hidden_size, self.intermediate_size
-        block = 7 * size + wide + self.num_heads + 4
+        block = 6 * size + wide + self.num_heads + 4
         ends, passing = 2 * size + 4 * self.head_dim, max(13 * size, 4 * (size + wide)) + self.head_dim
         return VisionShape(
             self.depth, size, block, ends, joint, max(joint, passing), self.merge**2, "vision_model.", joints

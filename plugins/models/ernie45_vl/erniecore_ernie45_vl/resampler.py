@@ -12,6 +12,7 @@ import paddle  # noqa: TID253
 from erniecore_ernie45.layers import RMSNorm, linear
 from paddle import Tensor, nn  # noqa: TID253
 
+from erniecore.api import ops
 from erniecore_ernie45_vl.architecture import VlArchitecture
 from erniecore_ernie45_vl.positions import Grid, frame_pairs
 from erniecore_ernie45_vl.vision import Norm
@@ -40,7 +41,15 @@ class Resampler(nn.Layer):  # type: ignore[misc]
         return self.after_norm(self.mlp(x_MW))
 
 
+class Gelu(nn.Layer):  # type: ignore[misc]
+    """The activation as a layer, which has a number of its own in :func:`_step`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., I] -> the same shape."""
+        return ops.gelu(x)
+
+
 def _step(arch: VlArchitecture, num_in: int, num_out: int) -> nn.Sequential:
     """Its parts are numbered 0, 2 and 3 in checkpoints."""
     first, second = linear(arch, num_in, num_out, True), linear(arch, num_out, num_out, True)
-    return nn.Sequential(first, nn.GELU(), second, Norm(num_out, EPSILON))
+    return nn.Sequential(first, Gelu(), second, Norm(num_out, EPSILON))

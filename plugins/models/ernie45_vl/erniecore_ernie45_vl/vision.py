@@ -1,17 +1,16 @@
 """The vision tower: patches of images of any size -> one vector per patch. It sees each frame by itself, in both
 directions, and knows a patch's place by rotary positions on two axes.
 
-Letters: N patches, C width of the tower, F frames of the same size, n patches of a frame, h heads, d head size.
+Letters: N patches, C width of the tower, d head size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import paddle  # noqa: TID253
-import paddle.nn.functional as F  # noqa: TID253
 from erniecore_ernie45.layers import call, linear
 from paddle import Tensor, nn  # noqa: TID253
 
@@ -29,20 +28,19 @@ class Norm(nn.LayerNorm):  # type: ignore[misc]
 
     def __init__(self, size: int, epsilon: float) -> None:
         super().__init__(size, epsilon=epsilon)
-        self.size, self.small = size, epsilon
+        self.small = epsilon
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., C] -> the same shape and dtype."""
-        weight, bias = self.weight.astype("float32"), self.bias.astype("float32")
-        return F.layer_norm(x.astype("float32"), [self.size], weight, bias, self.small).astype(x.dtype)
+        return ops.layer_norm(x, self.weight, self.bias, self.small)
 
 
 class Frames(NamedTuple):
-    """What all blocks share: rotary tables float32 [1, N, d/2], and runs of frames of one size (F, n)."""
+    """What all blocks share: rotary tables float32 [1, N, d/2], and the patches of each frame."""
 
     cos: Tensor
     sin: Tensor
-    runs: list[tuple[int, int]]
+    lengths: list[int]
 
 
 class PatchEmbed(nn.Layer):  # type: ignore[misc]
@@ -70,23 +68,8 @@ class VisionAttention(nn.Layer):  # type: ignore[misc]
 
     def forward(self, x_NC: Tensor, frames: Frames) -> Tensor:
         """[N, C] -> [N, C]."""
-        q_1Nhd, k_1Nhd, v_1Nhd = self.qkv(x_NC).reshape([1, x_NC.shape[0], 3, -1, self.head_dim]).unbind(axis=2)
-        q_1Nhd = ops.apply_rope(q_1Nhd, frames.cos, frames.sin, halves=True)
-        k_1Nhd = ops.apply_rope(k_1Nhd, frames.cos, frames.sin, halves=True)
-        sizes = [count * area for count, area in frames.runs]
-        # all at once: the gradient of a slice is a tensor of all patches, for each image
-        parts = (paddle.split(x, sizes, axis=1) for x in (q_1Nhd, k_1Nhd, v_1Nhd))
-        seen = [self._run(q, k, v, *run) for q, k, v, run in zip(*parts, frames.runs, strict=True)]
-        return self.proj(paddle.concat(seen).reshape(x_NC.shape))
-
-    def _run(self, q: Tensor, k: Tensor, v: Tensor, count: int, area: int) -> Tensor:
-        """One run of frames: [1, count * area, h, d] -> [count * area, h, d]."""
-        q_Fnhd, k_Fnhd, v_Fnhd = (x.reshape([count, area, -1, self.head_dim]) for x in (q, k, v))
-        if v_Fnhd.dtype == paddle.float32:
-            y_Fnhd = ops.full_attention(q_Fnhd, k_Fnhd, v_Fnhd)
-        else:  # Paddle has a kernel for halves alone; in float32 it keeps every probability
-            y_Fnhd = F.scaled_dot_product_attention(q_Fnhd, k_Fnhd, v_Fnhd, is_causal=False, training=self.training)
-        return y_Fnhd.reshape([count * area, -1, self.head_dim])
+        seen_NC = ops.patch_attention(self.qkv(x_NC), frames.cos, frames.sin, frames.lengths, self.head_dim)
+        return self.proj(seen_NC)
 
 
 class VisionMLP(nn.Layer):  # type: ignore[misc]
@@ -180,15 +163,5 @@ class VisionTower(nn.Layer):  # type: ignore[misc]
     def frames(self, grids: Sequence[Grid]) -> Frames:
         """Rotary tables and attention windows of these images."""
         places_1N2 = paddle.to_tensor(self.places(grids)[None].astype(np.int64))
-        return Frames(*ops.rope_tables_2d(places_1N2, self.arch.head_dim, THETA), list(_runs(grids)))
-
-
-def _runs(grids: Sequence[Grid]) -> Iterator[tuple[int, int]]:
-    """Neighboring frames of the same number of patches go together."""
-    count, area = 0, 0
-    for grid in grids:
-        if count and grid.rows * grid.columns != area:
-            yield count, area
-            count = 0
-        area, count = grid.rows * grid.columns, count + grid.frames
-    yield count, area
+        lengths = [grid.rows * grid.columns for grid in grids for _ in range(grid.frames)]
+        return Frames(*ops.rope_tables_2d(places_1N2, self.arch.head_dim, THETA), lengths)

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import paddle  # noqa: TID253
-import paddle.nn.functional as F  # noqa: TID253
 from erniecore_ernie45.layers import linear, normal
 from erniecore_ernie45_vl.architecture import SeeingArchitecture
 from erniecore_ernie45_vl.positions import Grid, Ints
 from erniecore_ernie45_vl.vision import Norm, VisionBlock, VisionMLP, VisionTower
 from paddle import Tensor, nn  # noqa: TID253
 
+from erniecore.api import ops
 from erniecore_paddleocr_vl.architecture import OcrArchitecture
 
 #: of the norm before squares are put together; config.json does not name it
@@ -27,7 +27,7 @@ class OcrMLP(VisionMLP):
     """fc2(gelu(fc1(x))), with the approximation of the GELU by tanh (arXiv:1606.08415)."""
 
     def activate(self, z: Tensor) -> Tensor:
-        return F.gelu(z, approximate=True)
+        return ops.gelu(z, approximate=True)
 
 
 class OcrBlock(VisionBlock):
@@ -109,7 +109,7 @@ class Projector(nn.Layer):  # type: ignore[misc]
         """Patches row by row [N, C] -> [M, H] in the order of the images' placeholders."""
         order_N = paddle.to_tensor(squares(grids, self.merge))
         normed_MW = paddle.gather(self.pre_norm(x_NC), order_N).reshape([x_NC.shape[0] // self.merge**2, -1])
-        return self.linear_2(F.gelu(self.linear_1(normed_MW)))
+        return self.linear_2(ops.gelu(self.linear_1(normed_MW)))
 
 
 def squares(grids: Sequence[Grid], merge: int) -> Ints:

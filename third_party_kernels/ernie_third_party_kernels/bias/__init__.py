@@ -1,0 +1,1 @@
+"""Kernels of the operator `bias`; README.md describes them."""

@@ -1,0 +1,1 @@
+"""Kernels of the operator `gelu`; README.md describes them."""

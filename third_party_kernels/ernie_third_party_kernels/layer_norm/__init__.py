@@ -1,0 +1,1 @@
+"""Kernels of the operator `layer_norm`; README.md describes them."""
