@@ -43,8 +43,8 @@ _FOUR = "num_hidden_layers=4,moe_layer_end_index=3"
 
 
 _DENSE_1B = "hidden_size=2048,intermediate_size=8192,num_hidden_layers=16,num_attention_heads=16,num_key_value_heads=4"
-_MOE_1B = "hidden_size=1024,intermediate_size=4096,num_hidden_layers=12,moe_layer_end_index=11,moe_num_experts=32"
-_MOE_1B += ",moe_intermediate_size=768"
+_MOE_1B = "hidden_size=1024,num_attention_heads=8,intermediate_size=4096,num_hidden_layers=12,moe_layer_end_index=11"
+_MOE_1B += ",moe_num_experts=32,moe_intermediate_size=768"
 
 
 def _part(depth: int, experts: int, k: int) -> tuple[str, ...]:
