@@ -72,12 +72,15 @@ FORMS = {
 }
 _HYBRID = "--parallel hybrid"
 _DENSE = {
-    "tensor": f"{_HYBRID} parallel.tensor=4",
+    "tensor": f"{_HYBRID} parallel.tensor=4 train.accumulation=1",
     "pipeline": f"{_HYBRID} parallel.pipeline=4 train.accumulation=4",
-    "stage 3": f"{_HYBRID} parallel.sharding=4 parallel.sharding_stage=3",
+    "stage 3": f"{_HYBRID} parallel.sharding=4 parallel.sharding_stage=3 train.accumulation=1",
 }
 #: model plugin -> name of a layout of four processes -> its settings
-LAYOUTS = {"ernie45": _DENSE, "ernie45-moe": {**_DENSE, "expert": f"{_HYBRID} parallel.data=4 parallel.expert=4"}}
+LAYOUTS = {
+    "ernie45": _DENSE,
+    "ernie45-moe": {**_DENSE, "expert": f"{_HYBRID} parallel.data=4 parallel.expert=4 train.accumulation=1"},
+}
 
 
 def make_data(home: Path) -> None:
