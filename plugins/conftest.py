@@ -14,6 +14,7 @@ from safetensors.numpy import load_file
 from sites import site as site  # the fixture
 from sites import toys as toys
 from talker import talker as talker  # the fixture
+from warmed import one_revision as one_revision
 from warmed import warm as warm
 from warmed import warm_ranks as warm_ranks
 

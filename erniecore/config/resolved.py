@@ -96,13 +96,14 @@ def distributions(loaded: LoadedSettings) -> Iterator[tuple[str, str]]:
 
 def git_revision(directory: Path | None = None) -> str:
     """The commit checked out in ``directory``, with ``+changes`` if files differ; empty outside a repository."""
-
-    def git(*args: str) -> str:
-        done = subprocess.run(["git", *args], cwd=directory, capture_output=True, text=True, check=True)
-        return done.stdout.strip()
-
+    command = ["git", "status", "--porcelain=v2", "--branch", "--untracked-files=no"]
     try:
-        revision = git("rev-parse", "HEAD")
-        return revision + ("+changes" if git("status", "--porcelain", "--untracked-files=no") else "")
+        done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return ""
+    commit, changes = "", ""
+    for line in done.stdout.splitlines():
+        if line.startswith("# branch.oid "):
+            commit = line.split()[-1]
+        changes = changes if line.startswith("#") else "+changes"
+    return "" if commit == "(initial)" else commit + changes

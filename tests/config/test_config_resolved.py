@@ -65,6 +65,7 @@ def test_git_revision_of_a_changed_tree(tmp_path):
 
     assert git_revision(tmp_path) == ""
     git("init", "-q")
+    assert git_revision(tmp_path) == ""  # no commit yet
     (tmp_path / "f").write_text("1")
     git("add", "f")
     git("-c", "user.name=x", "-c", "user.email=x@x", "commit", "-qm", "x")

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from erniecore_checkpoint.reader import load_checkpoint
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SIZE = (
     "hidden_size=32,intermediate_size=48,num_attention_heads=2,num_hidden_layers=3,num_task_layers=1,task_hidden_size=16,"

@@ -8,6 +8,8 @@ import yaml
 
 import erniecore
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ADAPTERS = ("lora", "lora-moe", "lora-pissa", "rslora-plus", "dora")
 METHODS = (

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from erniecore_checkpoint.reader import load_checkpoint
 
+pytestmark = pytest.mark.slow
+
 SIZE = (
     "hidden_size=32,intermediate_size=48,num_attention_heads=2,num_key_value_heads=1,moe_intermediate_size=16,"
     "moe_num_experts=4"

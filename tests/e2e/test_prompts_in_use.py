@@ -19,6 +19,8 @@ from erniecore_text import SentencePieceTokenizer
 from erniecore.errors import RowError
 from erniecore.types.records import Conversation, Message, ToolCall
 
+pytestmark = pytest.mark.slow
+
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 GOLDEN = FIXTURES / "prompts" / "transformers.json"
 SYSTEM, Q1, Q2 = Message("system", "Be brief."), Message("user", "2 plus 2"), Message("user", "and 3 more")

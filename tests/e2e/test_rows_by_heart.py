@@ -22,6 +22,8 @@ import erniecore
 from erniecore.errors import Exit
 from erniecore.types.records import IMAGE_MARKER, Media, Message, ToolCall
 
+pytestmark = pytest.mark.slow
+
 TEMPLATES = {**VL, **OCR}
 SPREAD = 0.1  # of the first weights
 SIZE = "hidden_size=64,intermediate_size=128,num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=2"

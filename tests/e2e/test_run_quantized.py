@@ -11,6 +11,8 @@ from safetensors.numpy import save_file
 
 from erniecore.errors import Exit
 
+pytestmark = pytest.mark.slow
+
 
 def settings(runner, **changes):
     usual = {"model__name": "ernie45-moe", "model__path": runner.home / "moe", "quantizer__name": "wint4-8"}

@@ -11,6 +11,8 @@ from erniecore.engine.models.quantized import apply
 from erniecore.engine.models.weights import state_of
 from erniecore.registry import load
 
+pytestmark = pytest.mark.slow
+
 STEPS = 4
 TRAINED = {"fp8-block": {}, "w4a8-qat": {"quantizer__scale_warmup": 1}}
 FROZEN = {"nf4": {}, "ccq-2.06": {"quantizer__int8": "self_attn.*"}}

@@ -10,6 +10,8 @@ import pytest
 from erniecore_conformance.processes import on_ranks
 from erniecore_model_init.new_model import init_model
 
+pytestmark = pytest.mark.slow
+
 HELPERS = Path(__file__).parents[2] / "plugins/parallel/hybrid_parallel/tests/hybrid_helpers.py"
 SIZE = "hidden_size=32,intermediate_size=64,num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=4,head_dim=8"
 STEPS = 3

@@ -318,14 +318,21 @@ def import_all(environ: Mapping[str, str]) -> None:
 
 
 def _remember() -> None:
-    """What a process finds out once and keeps: which plugins there are, the settings of usual ones, chat templates."""
+    """What a process finds out once and keeps: which plugins there are, the settings of usual ones, chat templates, whether the
+    kernels are those of their sources, the commit."""
+    import revision
+    from ernie_third_party_kernels import library
     from erniecore_ernie45.templating import TEMPLATES, builtin_source
     from erniecore_text import JinjaChatTemplate
 
+    from erniecore.config import resolved
     from erniecore.config.compose import load
     from erniecore.registry import all_entries
 
     all_entries()
+    library.fault()
+    resolved.git_revision = revision.git_revision
+    resolved.git_revision()
     for model in ("ernie45", "ernie45-moe"):
         load(None, [f"model.name={model}", "model.size=tiny", "method.name=sft", "data.train=none.jsonl"], {}, {})
     for name in TEMPLATES:

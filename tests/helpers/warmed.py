@@ -1,4 +1,6 @@
-"""Fixtures that start processes as forks of one that has imported paddle."""
+"""Fixtures that start processes as forks of one that has imported paddle, and spare runs in this one what they would find out
+again and again.
+"""
 
 import pytest
 from erniecore_conformance import processes
@@ -19,4 +21,14 @@ def warm_ranks(warm):
     """Launches of the conformance kit are such forks too; ``test_processes.py`` has one with fresh processes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processes, "start", warm.start_code)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_revision():
+    """``helpers/revision.py``."""
+    from revision import git_revision
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("erniecore.config.resolved.git_revision", git_revision)
         yield

@@ -14,6 +14,8 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from typing import Any
 
+from erniecore_catalog.offers import State, state
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -88,6 +90,12 @@ def kernels_for(device: str) -> str:
 
 def installed(names: tuple[str, ...] = PADDLE_WHEELS) -> dict[str, str]:
     """Name -> version of those distributions of ``names`` that are installed; imports none of them."""
+    return dict(_installed(names, state()))
+
+
+@lru_cache(maxsize=16)
+def _installed(names: tuple[str, ...], environment: State) -> dict[str, str]:
+    """``environment`` is the key only: whoever installs something changes it."""
     found = {}
     for name in names:
         try:

@@ -8,6 +8,8 @@ from erniecore_checkpoint.manifest import read_manifest
 from erniecore_ckpt.rewriting import tensor_hashes
 from erniecore_conformance.processes import on_ranks
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("erniecore_apollo")
 
 HELPERS = Path(__file__).with_name("hybrid_helpers.py")

@@ -6,6 +6,8 @@ import pytest
 from erniecore_conformance.processes import on_ranks
 from erniecore_hybrid_parallel.comm import partners
 
+pytestmark = pytest.mark.slow
+
 HELPERS = Path(__file__).with_name("hybrid_helpers.py")
 
 

@@ -9,6 +9,8 @@ from erniecore_checkpoint.reader import load_checkpoint
 from erniecore_ckpt.rewriting import tensor_hashes
 from erniecore_conformance.processes import on_ranks
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("erniecore_lisa")
 
 HELPERS = Path(__file__).with_name("hybrid_helpers.py")

@@ -12,6 +12,8 @@ from erniecore_conformance.processes import on_ranks
 
 from erniecore.cli.app import main
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("erniecore_muon")
 
 HELPERS = Path(__file__).with_name("hybrid_helpers.py")

@@ -7,6 +7,8 @@ import pytest
 from erniecore_hybrid_parallel import monitored_barrier
 from erniecore_hybrid_parallel.monitored_barrier import Listener
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def listeners():
