@@ -53,6 +53,7 @@ class Plugin:
         conformance_config: settings with which the conformance kit runs the plugin, where the defaults do not do.
         needs: abilities of the device that the plugin cannot do without, such as ``"fp8"``
             (``erniecore.abilities.ABILITIES``); a device that lacks one is refused by name.
+        generates: whether it lets the model generate text while it trains; plans then have the memory for that.
     """
 
     kind: ClassVar[str]
@@ -63,6 +64,7 @@ class Plugin:
     expected_failures: ClassVar[dict[str, str]] = {}
     conformance_config: ClassVar[Mapping[str, Any]] = {}
     needs: ClassVar[frozenset[str]] = frozenset()
+    generates: ClassVar[bool] = False
 
     def __repr__(self) -> str:
         return f"<{self.kind} plugin {self.name!r}>"

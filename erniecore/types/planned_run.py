@@ -29,6 +29,7 @@ class PlannedRun:
             say.
         tensors: of the base model. adapter: name -> shape of what an adapter adds; None without one.
         kernels: operator -> implementation. state: of each trained parameter. reference: each step also runs a reference model.
+        generates: a plugin lets the model generate text during training.
     """
 
     names: Mapping[str, str]
@@ -46,3 +47,4 @@ class PlannedRun:
     kernels: Mapping[str, str]
     state: Sequence[OptimizerState]
     reference: bool = False
+    generates: bool = False

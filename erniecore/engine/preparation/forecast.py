@@ -48,6 +48,7 @@ def describe_run(context: RunContext) -> PlannedRun:
         kernels=context.kernels.names,
         state=context.optimizer_state,
         reference=context.reference != "none",
+        generates=any(plugin.generates for plugin in host.plugins),
     )
 
 

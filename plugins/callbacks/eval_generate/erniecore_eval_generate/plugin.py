@@ -27,6 +27,7 @@ class EvalGenerate(Plugin):
     name = "eval-generate"
     summary = "evaluates a run by what its model writes: exact answers and any reward function"
     Config = Config
+    generates = True
     conformance_config: ClassVar[Mapping[str, Any]] = {"data": str(Path(__file__).with_name("two_rows.jsonl"))}
 
     @hookimpl

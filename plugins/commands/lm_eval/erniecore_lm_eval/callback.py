@@ -24,6 +24,7 @@ class LmEvalCallback(Plugin):
     name = "lm-eval"
     summary = "tasks of lm-evaluation-harness on the model while it trains"
     Config = Config
+    generates = True
     conformance_config: ClassVar[Mapping[str, Any]] = {"tasks": ["a-task"]}
 
     @hookimpl

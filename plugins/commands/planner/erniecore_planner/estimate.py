@@ -101,6 +101,7 @@ class Estimate:
         batches = "micro-batch" if stage.in_flight == 1 else f"{stage.in_flight} micro-batches"
         parts += [(f"activations of {batches}", stage.activations)]
         parts += [("workspace", stage.workspace), ("buffers", stage.buffers)]
+        parts += [("gathered for rollouts", stage.gathered)]
         text = " | ".join(f"{name} {size_text(size)}" for name, size in parts if size)
         layers = f"layers {stage.layers[0]}-{stage.layers[-1]}"
         ends = (["embedding"] if stage.stage == 0 else []) + (["head"] if stage.stage == len(self.stages) - 1 else [])

@@ -25,6 +25,7 @@ class Job:
         adapter: parameters of an adapter, which alone are trained; None: everything is. ranks: of its updates, summed.
         copies: frozen copies of the model beside it (0 or 1); forward: reference passes per step (0 or 1).
         loss_chunk: ``train.loss_chunk``.
+        generates: text is generated during training, for which stage 3 gathers the parameters.
         patches, tower, joint: see ``Work``. vision: trained parameters of tower and joint.
     """
 
@@ -47,6 +48,7 @@ class Job:
     tower: bool = False
     joint: bool = False
     vision: int = 0
+    generates: bool = False
 
     def state(self, parameters: float, tables: float) -> float:
         """Bytes of optimizer state and masters of so many trained parameters, ``tables`` of them of embedding and head."""
@@ -89,6 +91,7 @@ def job_of(run: PlannedRun, work: Work, devices: int) -> Job | None:
         tower=work.tower,
         joint=work.joint,
         vision=trained_vision(run),
+        generates=run.generates,
     )
 
 

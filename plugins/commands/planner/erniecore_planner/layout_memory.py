@@ -198,6 +198,9 @@ def stage_memory(
     buffers = round(MESSAGES * MESSAGE * job.gradient * groups) + (4 * job.element * job.tokens * job.shape.hidden) * (
         chosen.pipeline > 1 or chosen.expert > 1
     )
+    if stage == 3 and job.generates:  # a rollout has the whole parameters, and no gradients and activations
+        gathered = job.weight * (parameters - sharded - 2 * mine.largest)
+        buffers += max(0, round(gathered - gradients - in_flight * size - workspace - buffers))
     used = weights + gradients + (0 if option.offload else state) + in_flight * size + workspace + buffers
     return StageMemory(
         weights=round(weights),

@@ -32,6 +32,8 @@ class StageHolds:
         weights, reference, gradients, optimizer: of its parameters, after sharding. activations: of the micro-batches that
             are in flight at a time; ``in_flight``: how many. workspace: of the layer or the logits at work. buffers: of
             messages.
+        gathered: weights of other ranks that a rollout has here for its time (stage 3), when there are neither gradients nor
+            activations.
         peak_memory: most bytes at a time. process_memory: on the CPU, roughly what the process grows to.
     """
 
@@ -46,6 +48,7 @@ class StageHolds:
     in_flight: int
     workspace: int
     buffers: int
+    gathered: int
     peak_memory: int
     process_memory: int
 
@@ -95,8 +98,11 @@ def holds(job: Job, work: Work, chosen: ParallelLayout, parts: Sequence[tuple[in
     table = job.shape.vocab * job.shape.hidden / chosen.tensor if job.adapter is None else 0.0
     biggest = 4 * table if has_table(job.shape, parts) else 0.0
     states = States(round(resident), round(gradients), round(biggest / (shards if level else 1)))
+    gathered = round(job.weight * (parameters - sharded)) if level == 3 and job.generates else 0
     passing = max(
-        transient(states, made, accumulation=micro_batches if chosen.pipeline == 1 else 2), round(gradients + buffers)
+        gathered,
+        transient(states, made, accumulation=micro_batches if chosen.pipeline == 1 else 2),
+        round(gradients + buffers),
     )
     return StageHolds(
         stage=stage,
@@ -110,6 +116,7 @@ def holds(job: Job, work: Work, chosen: ParallelLayout, parts: Sequence[tuple[in
         in_flight=in_flight,
         workspace=max(made.workspace, made.logits),
         buffers=round(buffers),
+        gathered=gathered,
         peak_memory=round(resident) + passing,
         process_memory=CPU_PROCESS + round(resident) + round(CPU_HEAP * passing),
     )

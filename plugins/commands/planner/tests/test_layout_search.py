@@ -77,6 +77,28 @@ def test_more_sharding_is_less_memory():
     assert memory_of(ParallelLayout(data=4)).total > sizes[0] > sizes[1] > sizes[2]
 
 
+def test_a_rollout_of_stage_3_has_the_whole_parameters():
+    """Where they need more than gradients and activations, which are not there meanwhile."""
+    deep = replace(SHAPE, vocab=1024, layers=(SPARSE,) * 60)
+
+    def memory(layout, **changes):
+        wanted = job(shape=deep, length=32, rows=4, gradient=0.1, **changes)
+        return stage_memory(wanted, layout, Options(), 0, len(deep.layers), index=0)
+
+    layout = ParallelLayout(sharding=8, sharding_stage=3)
+    trained, generating = memory(layout), memory(layout, generates=True)
+    counts = parameter_counts(job(shape=deep), 0, len(deep.layers), 1, 1)
+    passing = trained.gradients + trained.activations + trained.workspace + trained.buffers
+    more = 2 * (counts.dense + counts.experts) - trained.weights - passing
+    assert more > 0
+    assert generating.buffers - trained.buffers == pytest.approx(more, abs=8)
+    assert replace(generating, buffers=0, reserve=0) == replace(trained, buffers=0, reserve=0)
+    for other in (ParallelLayout(sharding=8, sharding_stage=2), ParallelLayout(data=8)):
+        assert memory(other, generates=True) == memory(other)
+    long = job(generates=True), job()
+    assert len({stage_memory(one, layout, Options(), 0, 8, index=0) for one in long}) == 1  # activations are more
+
+
 def test_recomputation_and_offload_are_less_memory():
     totals = [memory_of(option=Options(recompute=kind)).total for kind in ("none", "attention", "full")]
     assert totals[0] > totals[1] > totals[2]

@@ -27,6 +27,7 @@ class GrpoPlugin(MethodPlugin):
         "train.learning_rate": (1e-6, "arXiv:2402.03300 (GRPO), arXiv:2503.14476 (DAPO)"),
     }
     conformance_config: ClassVar[Mapping[str, Any]] = SMALL
+    generates = True
 
     @hookimpl
     def ernie_check_settings(self, settings: Any) -> None:
