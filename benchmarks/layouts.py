@@ -65,15 +65,15 @@ class Found:
     refused: str = ""
 
 
-def prepared(place: Path) -> None:
-    """Create the models and the data."""
+def prepared(place: Path, models: Mapping[str, tuple[str, str]] = MODELS) -> None:
+    """Create the models, by directory the plugin and the size, and the data."""
     from erniecore_model_init.new_model import init_model
     from erniecore_text.training import train
 
     texts = [f"{a} plus {b} is {a + b}, and that is that" for a in range(40) for b in range(40)]
     (place / "tokenizer").mkdir()
     train([*texts, *["the quick brown fox jumps over lazy dogs"] * 9], 400).save(place / "tokenizer")
-    for name, (model, size) in MODELS.items():
+    for name, (model, size) in models.items():
         init_model(model, size, place / "tokenizer", place / name, seed_value=1)
     rows = ({"messages": [{"role": "user", "content": t}, {"role": "assistant", "content": t}]} for t in texts)
     (place / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -58,6 +58,8 @@ LAYOUTS: dict[str, tuple[str, str, str]] = {
         "dense", "sft", f"data.max_seq_len=2048 train.batch_size=2 {_TWO} parallel.tensor=2 parallel.sequence=true"),
     "dense-1024x1-pipeline": ("dense", "sft", f"data.max_seq_len=1024 train.accumulation=4 {_TWO} parallel.pipeline=2"),
     "dense-8192x1-context": ("dense", "sft", f"data.max_seq_len=8192 {_TWO} parallel.context=2"),
+    "dense-8192x1-ring": (
+        "dense", "sft", f"data.max_seq_len=8192 {_TWO} parallel.context=2 parallel.context_attention=ring"),
     "dense-2048x1-data": ("dense", "sft", f"data.max_seq_len=2048 {_TWO} parallel.data=2"),
     "wide-1024x1-sharding": ("wide", "sft", f"data.max_seq_len=1024 {_TWO} parallel.sharding=2"),
     "wide-1024x1-sharding-stage2": (

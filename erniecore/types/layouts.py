@@ -23,6 +23,9 @@ class ParallelLayout:
         shares: micro-batches of a step on each of the ``sharding x data`` ranks where they differ.
         order: the axes as ranks are counted along them, from neighbors on; empty: as listed here.
         ranks: the rank at each place, counted in that order; empty: the same number.
+        context_attention: how ``context`` ranks attend to whole sequences: ``gather`` keys and values, or pass them around
+            in a ``ring``.
+        prefetch: in stage 3, of how many layers the parameters are gathered while the layer before them computes.
     """
 
     tensor: int = 1
@@ -38,6 +41,8 @@ class ParallelLayout:
     shares: tuple[int, ...] = ()
     order: tuple[str, ...] = ()
     ranks: tuple[int, ...] = ()
+    context_attention: str = "gather"
+    prefetch: int = 0
 
     @property
     def size(self) -> int:

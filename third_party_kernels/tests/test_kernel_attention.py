@@ -64,7 +64,7 @@ def case(shape, mask):
     """Inputs, end rows, kept keys, and what is expected."""
     rng, (B, S, K) = np.random.default_rng(0), shape[:3]
     arrays = inputs(rng, *shape)
-    ends = packed(rng, B, S) if "packed" in mask else None
+    ends = packed(rng, B, K) - np.int32(K - S) if "packed" in mask else None
     keep = rng.random((B, K)) < 0.7 if "keys" in mask else None
     return arrays, ends, keep, expected(arrays, reference.visible(S, K, ends, keep))
 
@@ -72,10 +72,25 @@ def case(shape, mask):
 @pytest.mark.parametrize("mask", ["causal", "keys", "packed", "packed-keys"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_attention_and_gradients(kernels, tensor, shape, mask):
-    if "packed" in mask and shape[1] != shape[2]:
-        pytest.skip("row indices need as many keys as queries")
     arrays, ends, keep, wanted = case(shape, mask)
     near(run(kernels, [tensor(x) for x in arrays], ends, keep), wanted)
+
+
+@pytest.mark.parametrize("mask", ["causal", "packed"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_rows_have_the_logarithms_of_their_sums(kernels, tensor, shape, mask):
+    """To base 2, and far from all numbers for rows that see nothing: what attention to other keys is added by."""
+    arrays, ends, _, _ = case(shape, mask)
+    q, k, v, _ = arrays
+    (B, S, hq, _), K = q.shape, k.shape[1]
+    masks = None if ends is None else paddle.to_tensor(ends.reshape(B, 1, -1, 1))
+    stats = kernels["attention_forward"].run(*(tensor(x) for x in (q, k, v)), masks, None, SCALE)[1].numpy()
+    seen = np.broadcast_to(reference.visible(S, K, ends, None), (B, S, K))[:, None]
+    scores = np.einsum("bshd,bkhd->bhsk", q, k.repeat(hq // k.shape[2], axis=2)) * SCALE
+    some = np.broadcast_to(seen.any(axis=-1), stats.shape)
+    sums = np.where(seen, np.exp(scores), 0).sum(axis=-1)
+    np.testing.assert_allclose(stats[some], np.log2(sums[some]), rtol=1e-5, atol=1e-5)
+    assert (np.abs(stats[~some]) >= 1e29).all()
 
 
 @pytest.mark.parametrize("shape", [(1, 5, 5, 2, 1, 3), (2, 3, 6, 4, 2, 4)])

@@ -110,11 +110,9 @@ def _can_patches_back(
 
 
 def _can_forward(q: Tensor, k: Tensor, v: Tensor, ends: Tensor | None, mask: Tensor | None, scale: float) -> bool:
-    (B, S, hq, d), (_, K, hk, _) = q.shape, k.shape
+    (B, _, hq, d), (_, K, hk, _) = q.shape, k.shape
     fits = q.size > 0 and K > 0 and k.shape == v.shape == [B, K, hk, d] and hq % hk == 0
-    fits = fits and (
-        ends is None or (ends.dtype == paddle.int32 and ends.size == B * K == B * S and ends.is_contiguous())
-    )
+    fits = fits and (ends is None or (ends.dtype == paddle.int32 and ends.size == B * K and ends.is_contiguous()))
     return fits and (mask is None or mask.shape == [B, K]) and _dense_rows(q, k, v)
 
 

@@ -4,11 +4,14 @@ micro-batches in flight, logits, buffers of collectives, and what an allocator l
 Letters as in ``activations``; t, c, p, s, e: ranks along tensor, context, pipeline, sharding, expert.
 
 * dense weights are cut by t, experts by e t; stage 3 of sharding cuts both once more, optimizer state from stage 1 on,
-  gradients from stage 2 on. Ranks that hold the same experts are s / e of the sharding ranks, at least one.
+  gradients from stage 2 on. Ranks that hold the same experts are s / e of the sharding ranks, at least one. In stage 3 the
+  layer at work is whole, its message too, and the layers whose parameters are gathered ahead.
 * with `sequence` the residual stream between matrices is cut by t too; a layer gathers it while it runs.
 * tower and joint are whole on every rank of the first stage.
 * a stage i of p holds the activations of min(m, p - i) micro-batches (one forward, one backward; Narayanan et al., 2019,
   arXiv:1806.03377). Each has T / c tokens; heads, widths and logits are cut by t.
+* ranks along `context` keep keys and values of the whole row where they gather them, and of ``RING`` ranks' positions, in the
+  layer at work alone, where they go around.
 * experts get up to ``IMBALANCE`` times their even share of tokens where several ranks hold them.
 """
 
@@ -42,6 +45,9 @@ from erniecore_planner.layouts import Options
 
 #: most tokens of a rank's experts, as a multiple of the mean
 IMBALANCE = 1.3
+#: keys and values of one rank that a rank of a ring has at a time, with their gradients: those at work, coming, leaving and
+#: padded, and gradients made, coming and leaving
+RING = 8
 #: what the driver, the communication library and kernels take of an accelerator; share lost between blocks
 FIXED, LOST = 1 << 30, 0.06
 #: elements of the messages in which gradients travel, and how many of them there are at a time
@@ -109,12 +115,21 @@ def idle(job: Job, first: int, end: int, tensor: int, expert: int) -> float:
 def kept(job: Job, first: int, end: int, chosen: ParallelLayout, recompute: str) -> tuple[int, int]:
     """(bytes saved of one micro-batch, bytes of workspace) of a stage."""
     uneven = chosen.expert * chosen.tensor > 1
-    return _kept(job, first, end, chosen.tensor, chosen.context, uneven, chosen.sequence, recompute)
+    ring = chosen.context_attention == "ring"
+    return _kept(job, first, end, chosen.tensor, chosen.context, ring, uneven, chosen.sequence, recompute)
 
 
 @lru_cache(maxsize=1 << 14)
 def _kept(
-    job: Job, first: int, end: int, tensor: int, context: int, uneven: bool, sequence: bool, recompute: str
+    job: Job,
+    first: int,
+    end: int,
+    tensor: int,
+    context: int,
+    ring: bool,
+    uneven: bool,
+    sequence: bool,
+    recompute: str,
 ) -> tuple[int, int]:
     """As :func:`kept`, of no more than what it depends on. ``uneven``: experts may get more than their share of tokens."""
     shape = job.shape
@@ -133,7 +148,8 @@ def _kept(
     size, workspace = 0, 0
     for layer, many in Counter(layers).items():
         stays, passing = layer_bytes(shape.hidden, layer, work, tensor, uneven, sequence)
-        size, workspace = size + many * stays, max(workspace, passing)
+        stays_too, passes_too = keys_elsewhere(layer, work.tokens, context, recompute, ring=ring)
+        size, workspace = size + many * (stays + stays_too // tensor), max(workspace, passing + passes_too // tensor)
     if first == 0 and shape.vision is not None:
         size, workspace = size + vision_bytes(shape.vision, work), max(workspace, seeing_bytes(shape.vision, work))
     if recompute != "full" and job.adapter is not None:
@@ -143,6 +159,18 @@ def _kept(
         head = replace(shape, vocab=shape.vocab // tensor)
         workspace = max(workspace, logits_bytes(head, work))
     return size, workspace
+
+
+def keys_elsewhere(layer: LayerShape, tokens: int, context: int, recompute: str, *, ring: bool) -> tuple[int, int]:
+    """(saved, workspace) of a layer for keys and values, in float32, of positions that other ranks along ``context`` have.
+    ``tokens``: of one rank."""
+    if context == 1:
+        return 0, 0
+    one = 8 * tokens * layer.kv_heads * layer.head_dim
+    if ring:
+        return 0, RING * one
+    rest, again = (context - 1) * one, recompute in ("full", "attention")
+    return (0, rest) if again else (rest, 0)
 
 
 def layer_bytes(hidden: int, layer: LayerShape, work: Work, cut: int, uneven: bool, sequence: bool) -> tuple[int, int]:
@@ -184,7 +212,7 @@ def stage_memory(
     if job.adapter is not None:
         share = adapter_share(job)
         trained, trained_sharded = parameters * share, sharded * share
-    weights = (sharded + 2 * mine.largest if stage == 3 else parameters) * job.weight
+    weights = (sharded + (2 + chosen.prefetch) * mine.largest if stage == 3 else parameters) * job.weight
     weights += trained * job.element if job.adapter is not None else 0
     weights += parameters * job.weight * job.copies if job.adapter is None else 0
     unused = idle(job, first, end, chosen.tensor, chosen.expert) / (expert_shards if stage == 3 else 1)

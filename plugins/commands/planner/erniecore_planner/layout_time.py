@@ -180,16 +180,24 @@ def messages(
 ) -> tuple[float, float, float, float]:
     """Seconds of collectives of one micro-batch through a stage: tensor, context, expert, sharding."""
     again = option.recompute == "full"
-    within = exchanged(job, cluster, (chosen.tensor, chosen.context, chosen.expert), (first, end), again, uneven)
+    degrees, ring = (chosen.tensor, chosen.context, chosen.expert), chosen.context_attention == "ring"
+    within = exchanged(job, cluster, degrees, (first, end), again, uneven, ring)
     return *within, sharding_messages(job, cluster, chosen, first, end, again)
 
 
 @lru_cache(maxsize=1 << 16)
 def exchanged(
-    job: Job, cluster: Cluster, axes: tuple[int, int, int], bounds: tuple[int, int], again: bool, uneven: float
+    job: Job,
+    cluster: Cluster,
+    axes: tuple[int, int, int],
+    bounds: tuple[int, int],
+    again: bool,
+    uneven: float,
+    ring: bool,
 ) -> tuple[float, float, float]:
     """Seconds of collectives of one micro-batch through the layers between ``bounds`` along ``axes``: tensor, context, expert.
-    ``again``: the forward pass is computed once more."""
+    ``again``: the forward pass is computed once more. ``ring``: keys and values go around, in the backward pass beside their
+    gradients in float32."""
     tensor, context, expert = axes
     shape, tokens = job.shape, job.tokens / context
     stream = job.element * tokens * shape.hidden
@@ -200,7 +208,11 @@ def exchanged(
     along_context = along_expert = 0.0
     for layer, many in layers:
         keys = 2 * job.element * job.tokens * layer.kv_heads * layer.head_dim / tensor
-        along_context += many * passes * all_gather(keys, context, link_along(cluster, degrees, "context"))
+        far = link_along(cluster, degrees, "context")
+        along_context += many * passes * all_gather(keys, context, far)
+        if ring and context > 1:
+            more = 4 * context / (context - 1) / job.element - 1  # of the gradients: all the way round, and wider
+            along_context += many * (all_gather(keys, context, far) + all_gather(more * keys, context, far))
         if layer.experts:
             sent = stream * layer.selected / tensor * uneven
             along_expert += many * 2 * passes * all_gather(sent, expert, link_along(cluster, degrees, "expert"))

@@ -2,7 +2,8 @@
 and positions that are its own, with states as ``layout_memory`` cuts them and the buffers of messages. Pure functions.
 
 Letters as in ``layout_memory``. Beyond it: gradients of replicas travel in messages of up to ``MESSAGE`` elements, of which
-the joined and the summed one exist beside the gradients; ranks along ``context`` gather keys and values of the whole row;
+the joined and the summed one exist beside the gradients; ranks along ``context`` gather keys and values of the whole row, or
+have those of a few ranks at a time in the layer at work;
 ranks along ``tensor`` keep what enters matrices that are cut, once per half of a layer, and their loss is not fused; ranks along
 ``expert`` exchange tokens, which is workspace.
 """
@@ -17,7 +18,7 @@ from erniecore.api.model import DecoderShape
 from erniecore.api.planning import ParallelLayout
 from erniecore_planner.activations import Activations, Work, activations, loss_chunk_of, saved_names
 from erniecore_planner.jobs import Job
-from erniecore_planner.layout_memory import MESSAGE, idle, parameter_counts
+from erniecore_planner.layout_memory import MESSAGE, idle, keys_elsewhere, parameter_counts
 from erniecore_planner.layout_time import trained
 from erniecore_planner.memory import CPU_HEAP, CPU_PROCESS, States, transient
 from erniecore_planner.operators import cut
@@ -87,7 +88,7 @@ def holds(job: Job, work: Work, chosen: ParallelLayout, parts: Sequence[tuple[in
     gradients = job.gradient * (part_trained if level >= 2 else mine_trained)
     optimizer = job.state(part_trained, tables / shards) if level else job.state(mine_trained, tables)
     message = min(mine_trained, float(MESSAGE)) * job.gradient if chosen.data_size > 1 else 0.0
-    buffers = 2 * message + (2 * job.weight * largest if level == 3 else 0.0)
+    buffers = 2 * message + ((2 + chosen.prefetch) * job.weight * largest if level == 3 else 0.0)
     micro_batches = job.rows // (chosen.data_size * job.micro)
     in_flight = min(micro_batches, chosen.pipeline - stage)
     made = made_by(job.shape, work, chosen, parts)
@@ -141,8 +142,10 @@ def made_by(shape: DecoderShape, work: Work, chosen: ParallelLayout, parts: Sequ
             entered = 2 * work.element * tokens * shape.hidden * len((*own.layers, *own.mtp_layers))
             made = replace(made, residual=made.residual + entered)
     if chosen.context > 1:
-        keys = sum(8 * (work.tokens - tokens) * layer.kv_heads * layer.head_dim for layer in own.layers)
-        made = replace(made, attention=made.attention + (0 if work.recompute in ("full", "attention") else keys))
+        ring = chosen.context_attention == "ring"
+        found = [keys_elsewhere(layer, tokens, chosen.context, work.recompute, ring=ring) for layer in own.layers]
+        made = replace(made, attention=made.attention + sum(stay for stay, _ in found))
+        made = replace(made, workspace=made.workspace + max(passing for _, passing in found))
     if chosen.expert > 1:
         rows = max((layer.selected for layer in own.layers), default=0) * tokens
         made = replace(made, workspace=made.workspace + 2 * work.element * rows * shape.hidden)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from erniecore_planner.activations import Work, activations
 from erniecore_planner.jobs import Job, total_parameters
+from erniecore_planner.layout_memory import RING, parameter_counts
 from erniecore_planner.memory import States, tensors_peak
 from erniecore_planner.stages import holds, layers_by_stage, shape_of
 
@@ -77,6 +78,24 @@ def test_context_ranks_keep_half_of_all_but_keys_and_values():
     whole, half = of(ParallelLayout()), of(ParallelLayout(context=2))
     keys = 4 * 2 * 4 * 1024 * 2 * 64
     assert half.activations == pytest.approx(whole.activations / 2 + keys)
+
+
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_a_ring_of_context_ranks_keeps_its_own_keys_and_values(ranks):
+    """Whatever the length of the row is: of its own positions, and in the layer at work those of a few ranks."""
+    whole = of(ParallelLayout())
+    own = of(ParallelLayout(context=ranks, context_attention="ring"))
+    assert own.activations == pytest.approx(whole.activations / ranks)
+    assert own.activations < of(ParallelLayout(context=ranks)).activations
+    one = 2 * 4 * 2048 // ranks * 2 * 64
+    assert own.workspace == of(ParallelLayout(context=ranks)).workspace + RING * one
+
+
+def test_layers_that_are_gathered_ahead_need_memory():
+    """One more layer each."""
+    none, two = (of(ParallelLayout(sharding=2, sharding_stage=3, prefetch=ahead)) for ahead in (0, 2))
+    layer = parameter_counts(job(), 0, 4, 1, 1).largest
+    assert two.buffers - none.buffers == 2 * 4 * layer
 
 
 def test_replicas_have_messages():

@@ -45,6 +45,13 @@ class Block:
         scores = paddle.matmul(q_rd, k_Kd, transpose_y=True)
         return softmax_rows_(scores, self.hidden, self.alive)
 
+    def scores(self, q_rd: Tensor, k_Kd: Tensor) -> Tensor:
+        """q k^T, with ``HIDDEN`` added where a row does not attend to a key. ``q`` is scaled already."""
+        scores = paddle.matmul(q_rd, k_Kd, transpose_y=True)
+        return (
+            scores if self.hidden is None else scores.add_(widened(self.hidden, scores.shape[1]).astype(scores.dtype))
+        )
+
 
 @replaceable
 def softmax_rows_(scores: Tensor, hidden: Tensor | None = None, alive: Tensor | None = None) -> Tensor:

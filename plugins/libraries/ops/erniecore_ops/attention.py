@@ -145,8 +145,9 @@ def attention_forward(
     q: Tensor, k: Tensor, v: Tensor, ends: Tensor | None, mask: Tensor | None, scale: float
 ) -> tuple[Tensor, Tensor | None]:
     """(:func:`attention`, what :func:`attention_backward` of the same implementation wants to know) on tensors without
-    gradient; here that is nothing. One task per sequence and key head; r counts the query rows of one key head, (position,
-    head of the group).
+    gradient; here that is nothing, of a kernel log2 of the sum of exponentials of each row, [B, hq, S], at least 1e29 up or
+    down for rows that attend to nothing: its backward pass takes sums over more keys too (``partial_attention``). One task
+    per sequence and key head; r counts the query rows of one key head, (position, head of the group).
 
     Args:
         ends: ``startend_row_indices``. mask: ``attention_mask``.

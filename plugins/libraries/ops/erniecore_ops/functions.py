@@ -31,6 +31,13 @@ from erniecore_ops.packed_weights import (
     quantized_matmul_backward,
     unpack_int4,
 )
+from erniecore_ops.partial_attention import (
+    NOTHING,
+    VisibleKeys,
+    add_attention,
+    partial_attention,
+    partial_attention_backward,
+)
 from erniecore_ops.patch_attention import patch_attention
 from erniecore_ops.quantized_head import head_logits, head_matrix, quantized_heads, quantized_rows
 from erniecore_ops.quantized_linear import quantized_linear
@@ -63,12 +70,15 @@ __all__ = [
     "DecoderStep",
     "NF4",
     "NF4_MIDDLES",
+    "NOTHING",
     "MeasuredRounding",
     "NewTokens",
     "Quantized",
     "QuantizedMatrix",
     "RoundingError",
     "TOP",
+    "VisibleKeys",
+    "add_attention",
     "apply_rope",
     "attention",
     "attention_inputs",
@@ -101,6 +111,8 @@ __all__ = [
     "patch_attention",
     "quantize_parts",
     "quantize_weight",
+    "partial_attention",
+    "partial_attention_backward",
     "quantized_grouped_matmul",
     "quantized_grouped_matmul_backward",
     "dequantize",

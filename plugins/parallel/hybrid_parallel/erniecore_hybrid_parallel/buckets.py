@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import paddle  # noqa: TID253
+from paddle import Tensor  # noqa: TID253
 
 from erniecore_hybrid_parallel.comm import Comm
 
@@ -44,20 +45,23 @@ def all_reduce_gradients(slots: Sequence[Any], comm: Comm) -> None:
     if comm.size == 1:
         return
     for bucket in buckets(slots):
-        gradients = []
-        for slot in bucket:
-            if slot.parameter.grad is None:
-                slot.parameter.grad = paddle.zeros_like(slot.parameter)
-            gradients.append(slot.parameter.grad)
-        if len(gradients) == 1:
-            comm.all_reduce(gradients[0])
-            continue
-        joined = comm.all_reduce(paddle.concat([g.flatten() for g in gradients]))
-        start = 0
-        for slot in bucket:
-            stop = start + slot.parameter.size
-            slot.parameter.grad = joined[start:stop].reshape(slot.parameter.shape)
-            start = stop
+        split_gradients(bucket, comm.all_reduce(join_gradients(bucket)))
+
+
+def join_gradients(bucket: Sequence[Any]) -> Tensor:
+    """The gradients of a bucket as one flat tensor: a new one of several, the memory of the gradient of one. A parameter without
+    one has one of zeros."""
+    found = [paddle.zeros_like(p) if p.grad is None else p.grad for p in (slot.parameter for slot in bucket)]
+    return found[0].flatten() if len(found) == 1 else paddle.concat([gradient.flatten() for gradient in found])
+
+
+def split_gradients(bucket: Sequence[Any], joined: Tensor) -> None:
+    """The reverse of :func:`join_gradients`: ``joined`` becomes the gradients."""
+    start = 0
+    for slot in bucket:
+        stop = start + slot.parameter.size
+        slot.parameter.grad = joined[start:stop].reshape(slot.parameter.shape)
+        start = stop
 
 
 @paddle.no_grad()  # type: ignore[untyped-decorator]

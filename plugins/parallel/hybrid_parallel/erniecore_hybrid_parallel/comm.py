@@ -60,6 +60,7 @@ class Comm:
         sent: bytes that this rank has sent, counted as in ring algorithms.
         waited: seconds in collectives, most of them for members that came later.
         fault: what the collective raised that failed.
+        beside: its collectives go on while the rank computes (``background.py``), which is no waiting.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Comm:
         self.ranks, self.group, self.backend, self.barrier = tuple(ranks), group, backend, barrier
         self.sent, self.waited = 0, 0.0
         self.fault: EnvironmentFault | None = None
+        self.beside = False
         self.size, self.index = len(self.ranks), self.ranks.index(rank)
         assert (self.size == 1) == (group is None)
 
@@ -89,7 +91,8 @@ class Comm:
             self.fault = fault
             raise
         finally:
-            self.waited += time.perf_counter() - started
+            if not self.beside:
+                self.waited += time.perf_counter() - started
 
     @property
     def others(self) -> str:

@@ -33,11 +33,28 @@ class HybridConfig(ParallelConfig):
         ge=1,
         description="Context-parallel size: ranks that split the positions of each sequence, for long sequences.",
     )
+    context_attention: Literal["gather", "ring"] = Field(
+        "gather",
+        description="How the `context` ranks attend to whole sequences: `gather` the keys and values of all positions in each "
+        "layer, or pass them on in a `ring` while computing with those that are here: then no rank has those of a whole "
+        "sequence, and messages overlap with products.",
+    )
     sharding: int = Field(1, ge=1, description="Data-parallel ranks that shard the optimizer state.")
     sharding_stage: Literal[1, 2, 3] = Field(
         1,
         description="What the `sharding` ranks shard: 1 optimizer state, 2 also gradients, 3 also parameters, which are "
         "all-gathered layer by layer.",
+    )
+    prefetch: int = Field(
+        1,
+        ge=0,
+        description="With `sharding_stage` 3: of how many layers the parameters are all-gathered while the layer before them "
+        "computes. Each needs memory for one more layer.",
+    )
+    overlap_gradients: bool = Field(
+        True,
+        description="Sum gradients over the ranks while the backward pass goes on, as soon as they are final: the same bits "
+        "as at its end.",
     )
     sequence: bool = Field(
         False,
@@ -77,6 +94,20 @@ class HybridConfig(ParallelConfig):
             "sharding": self.sharding,
         }
         return degrees.get(axis, 1)
+
+    @property
+    def rings(self) -> bool:
+        """Whether keys and values go around."""
+        return self.context > 1 and self.context_attention == "ring"
+
+    def async_groups(self) -> dict[str, list[str]]:
+        """Group of a placement -> for what its collectives go on while ranks compute; see ``placement.Placements``."""
+        stage = self.sharding_stage if self.sharding > 1 else 0
+        gradients = ["gradients"] if self.overlap_gradients else []
+        if stage < 2:
+            return {"reduce": gradients}
+        ahead = ["prefetch"] if stage == 3 and self.prefetch else []
+        return {"sharding": [*gradients, *ahead], "replicas": gradients}
 
     def shards_positions(self) -> list[str]:
         """``context`` and, between matrices, ``sequence``."""

@@ -1,5 +1,5 @@
 """Sharded gradients (stage 2): each gradient is summed over the ranks as soon as the backward pass has made it, and only
-this rank's part is kept, so whole gradients exist for few parameters at a time.
+this rank's part is kept, so whole gradients exist for few parameters at a time. The pass goes on meanwhile.
 
 Rajbhandari et al., "ZeRO" (2020), arXiv:1910.02054. Gradients arrive in an order that may differ between ranks, messages
 must not: they are sent in the reverse order of the parameters, each as soon as its predecessors are there.
@@ -8,6 +8,7 @@ must not: they are sent in the reverse order of the parameters, each as soon as 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Any
@@ -15,10 +16,24 @@ from typing import Any
 import paddle  # noqa: TID253
 from paddle import Tensor  # noqa: TID253
 
+from erniecore_hybrid_parallel.background import AsyncComm, Pending
+from erniecore_hybrid_parallel.comm import Comm
 from erniecore_hybrid_parallel.placement import Placement
 
 #: elements that wait for each other to become one message
 WAITING = 1 << 20
+#: messages that are on their way at a time: each is as large as the gradients in it
+GOING = 2
+
+
+@dataclass(eq=False)
+class Message:
+    """Gradients on their way: of these slots, so many elements of each kept here."""
+
+    slots: list[Any]
+    sizes: list[int]
+    place: Placement
+    pending: Pending
 
 
 class GradientShards:
@@ -26,12 +41,19 @@ class GradientShards:
 
     Args:
         slots: its slots. place: of a parameter by name; its ``sharding`` ranks keep a part each, its ``replicas`` the same.
-        all_gather_object: see ``erniecore.api.parallel.ProcessGroup``.
+        all_gather_object: see ``erniecore.api.parallel.ProcessGroup``. async_of: the group with the ranks of another one whose
+            collectives do not wait; None: the backward pass waits for each message.
     """
 
     def __init__(
-        self, slots: Sequence[Any], place: Callable[[str], Placement], all_gather_object: Callable[[Any], list[Any]]
+        self,
+        slots: Sequence[Any],
+        place: Callable[[str], Placement],
+        all_gather_object: Callable[[Any], list[Any]],
+        async_of: Callable[[Comm], AsyncComm] | None = None,
     ) -> None:
+        self._async_of = async_of
+        self._scattering, self._summing = list[Message](), list[Message]()
         self.slots = list(reversed(slots))
         self._place, self._all_gather_object = place, all_gather_object
         self._next, self._arrived, self._waiting = 0, set[int](), list[Any]()
@@ -48,7 +70,8 @@ class GradientShards:
             self._next += 1
 
     def backward_done(self) -> None:
-        """The end of a backward pass: what no hook has told of, as zeros where there is none."""
+        """The end of a backward pass: what no hook has told of, as zeros where there is none. Messages may still be on their way,
+        see :meth:`finish`."""
         for slot in self.slots[self._next :]:
             self._send(slot)
         self._flush()
@@ -57,6 +80,10 @@ class GradientShards:
         for index in sorted({i for indices in self._all_gather_object(again) for i in indices}):
             self._send(self.slots[index])
         self._flush()
+
+    def finish(self) -> None:
+        """Every gradient of the backward passes so far is in ``slot.reduced``."""
+        self._advance(0)
 
     def _send(self, slot: Any) -> None:
         if self._waiting and self._kind(self._waiting[0]) != self._kind(slot):
@@ -78,12 +105,35 @@ class GradientShards:
             return
         place = self._place(slots[0].name)
         rows = [self._rows(slot, place.sharding.size) for slot in slots]
-        joined = paddle.concat(rows, axis=1) if len(rows) > 1 else rows[0]
+        # the backward pass may still need the memory of a single gradient
+        joined = paddle.concat(rows, axis=1) if len(rows) > 1 else rows[0].clone()
         for slot in slots:
             slot.parameter.grad = None
         sizes = [row.shape[1] for row in rows]
         del rows
-        mine = place.replicas.all_reduce(place.sharding.reduce_scatter(joined).flatten())
+        if self._async_of is None:
+            self._keep(slots, sizes, place.replicas.all_reduce(place.sharding.reduce_scatter(joined).flatten()))
+            return
+        self._scattering.append(Message(slots, sizes, place, self._async_of(place.sharding).reduce_scatter(joined)))
+        del joined
+        self._advance(GOING)
+
+    @paddle.no_grad()  # type: ignore[untyped-decorator]
+    def _advance(self, most: int) -> None:
+        """Go on with the messages that have come, in their order; wait for the first ones where more than ``most`` have not.
+        First the ranks that keep a part each sum, then those that keep the same."""
+        going, summing = self._scattering, self._summing
+        while going and (len(going) > most or going[0].pending.done()):
+            message = going.pop(0)
+            assert self._async_of is not None
+            message.pending = self._async_of(message.place.replicas).all_reduce(message.pending.wait().flatten())
+            summing.append(message)
+        while summing and (len(summing) > most or summing[0].pending.done()):
+            message = summing.pop(0)
+            self._keep(message.slots, message.sizes, message.pending.wait())
+
+    def _keep(self, slots: Sequence[Any], sizes: Sequence[int], mine: Tensor) -> None:
+        """``mine``: the sums, one slot after the other."""
         start = 0
         for slot, size in zip(slots, sizes, strict=True):
             kept = self._range(slot)

@@ -42,6 +42,8 @@ class HybridLayouts(LayoutSpace):
             shares=choose_micro_batches(self.config, mesh),
             order=tuple(self.config.order),
             ranks=mesh.ranks,
+            context_attention=self.config.context_attention,
+            prefetch=self._prefetch(self.config.sharding_stage),
         )
 
     def layouts(self, processes: int) -> Iterator[ParallelLayout]:
@@ -54,18 +56,20 @@ class HybridLayouts(LayoutSpace):
                     break
                 for context in divisors(processes // tensor // pipeline):
                     ranks = processes // tensor // pipeline // context
+                    keys = self.config.context_attention if context > 1 else "gather"
                     for sharding in divisors(ranks):
                         for expert in divisors(ranks) if experts else (1,):
                             if not self._divides(tensor, expert):
                                 continue
-                            found = ParallelLayout(tensor, context, sharding, ranks // sharding, pipeline, expert)
+                            degrees = tensor, context, sharding, ranks // sharding, pipeline, expert
+                            found = ParallelLayout(*degrees, context_attention=keys)
                             if self._runs(found):
                                 yield found
 
     def variants(self, layout: ParallelLayout) -> Iterable[ParallelLayout]:
         stages = (1, 2, 3) if layout.sharding > 1 else (1,)
         found = (
-            replace(layout, sharding_stage=stage, sequence=sequence)
+            replace(layout, sharding_stage=stage, sequence=sequence, prefetch=self._prefetch(stage))
             for stage in stages
             for sequence in ((False, True) if layout.tensor > 1 else (False,))
         )
@@ -82,6 +86,8 @@ class HybridLayouts(LayoutSpace):
             f"parallel.{axis}={degree}" for axis, degree in layout.degrees.items() if degree > 1 or own.degree(axis) > 1
         ]
         words += [f"parallel.chunks={layout.chunks}"] if layout.chunks > 1 or own.chunks > 1 else []
+        if layout.context_attention != own.context_attention:
+            words.append(f"parallel.context_attention={layout.context_attention}")
         if layout.sharding > 1 or own.sharding_stage > 1:
             words.append(f"parallel.sharding_stage={layout.sharding_stage}")
         words += [f"parallel.sequence={str(layout.sequence).lower()}"] if layout.sequence or own.sequence else []
@@ -96,6 +102,9 @@ class HybridLayouts(LayoutSpace):
         if layout.ranks or own.ranks:
             words.append(f"parallel.ranks=[{','.join(map(str, rank_ranges(layout.ranks)))}]")
         return tuple(words)
+
+    def _prefetch(self, stage: int) -> int:
+        return self.config.prefetch if stage == 3 else 0
 
     def _runs(self, layout: ParallelLayout) -> bool:
         """Whether a run with these settings would be accepted."""

@@ -1,5 +1,6 @@
 """Sharded parameters (stage 3): of each large parameter a rank holds a flat range; the whole is there only while the layer
-that needs it computes, forward and backward. Gradients take the way of stage 2 (``gradients.py``).
+that needs it computes, forward and backward; those of the next layers are gathered meanwhile (``prefetch.py``). Gradients
+take the way of stage 2 (``gradients.py``).
 
 Rajbhandari et al., "ZeRO" (2020), arXiv:1910.02054. A *unit* is a decoder layer, or a layer outside of those. When a unit
 is entered, its parameters get the memory of the whole in place (autograd saved the parameters, not their memory), and
@@ -9,7 +10,7 @@ have no such moment, and share one parameter when tied: there an operator gather
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
@@ -22,7 +23,10 @@ from paddle.autograd import PyLayer  # noqa: TID253
 from erniecore.api.layers import derived, keep_range, replaced, sublayer
 from erniecore.api.parallel import Layout
 from erniecore.api.training import share_memory
+from erniecore_hybrid_parallel.background import AsyncComm
+from erniecore_hybrid_parallel.comm import Comm
 from erniecore_hybrid_parallel.placement import Placement
+from erniecore_hybrid_parallel.prefetch import Gathered, Prefetch
 
 #: parameters with fewer elements stay whole: fetching them costs more than keeping them
 SMALLEST = 1024
@@ -43,12 +47,18 @@ class ParameterShards:
     Attributes:
         gathered: names whose gradients :meth:`scattered` hands over, not a hook.
         prepared: whether a model has layers that gather.
+
+    Args:
+        ahead: of how many layers the parameters are gathered while the layer before them computes. beside: the group for that
+            which has the ranks of another group.
     """
 
     prepared = False
 
-    def __init__(self) -> None:
+    def __init__(self, ahead: int = 0, beside: Callable[[Comm], AsyncComm] | None = None) -> None:
         self._inside: Any = None
+        self._beside = beside
+        self.prefetch = Prefetch(ahead, lambda unit: self._begin(unit))
         self._flat: list[tuple[Tensor, Tensor]] = []
         self._heads: list[tuple[Tensor, Tensor]] = []
         self._kept = set[int]()
@@ -61,17 +71,27 @@ class ParameterShards:
         return self
 
     @paddle.no_grad()  # type: ignore[untyped-decorator]
-    def enter(self, unit: Any) -> None:
-        """``unit``'s parameters are whole from here on, those of the unit before are ranges again."""
-        if self._inside is unit:
-            return
-        self.release()
-        for member, whole in gathered(unit.shared_members):
-            flat = paddle.empty([0], member.parameter.dtype)
-            share_memory(member.parameter, flat)
-            self._flat.append((member.parameter, flat))
-            share_memory(whole, member.parameter)
-        self._inside = unit
+    def enter(self, unit: Any, *, backward: bool = False) -> None:
+        """``unit``'s parameters are whole from here on, those of the unit before are ranges again. ``backward``: for the
+        gradients of its outputs."""
+        if self._inside is not unit:
+            ahead = self.prefetch.take(unit)
+            self._leave()
+            for member, whole in gathered(unit.shared_members) if ahead is None else ahead:
+                flat = paddle.empty([0], member.parameter.dtype)
+                share_memory(member.parameter, flat)
+                self._flat.append((member.parameter, flat))
+                share_memory(whole, member.parameter)
+            self._inside = unit
+        self.prefetch.entered(unit, backward=backward)
+
+    def _begin(self, unit: Any) -> Gathered:
+        """Begin to gather the parameters of ``unit``."""
+        assert self._beside is not None
+        beside, going = self._beside, []
+        for members, flat in messages(unit.shared_members):
+            going.append((members, beside(members[0].place.sharding).all_gather(flat)))
+        return lambda: [pair for members, pending in going for pair in wholes(members, pending.wait())]
 
     def keeps(self, unit: Any) -> bool:
         """Whether the parameters of ``unit`` are whole for longer than a pass."""
@@ -103,7 +123,11 @@ class ParameterShards:
                 share_memory(local, parameter)
 
     def release(self) -> None:
-        """All parameters are ranges."""
+        """All parameters are ranges, and nothing is on its way."""
+        self._leave()
+        self.prefetch.rest()
+
+    def _leave(self) -> None:
         for parameter, flat in self._flat:
             share_memory(flat, parameter)
         self._inside, self._flat, self._heads = None, [], []
@@ -126,9 +150,9 @@ class ParameterShards:
         tensors = [one for one in found if not one.stop_gradient and not one.is_leaf]
         if len(tensors) < 2 or not paddle.is_grad_enabled():
             for tensor in tensors:
-                tensor.register_hook(lambda gradient: self.enter(unit))
+                tensor.register_hook(lambda gradient: self.enter(unit, backward=True))
             return outputs
-        joined = _Joined.apply(lambda: self.enter(unit), *tensors)
+        joined = _Joined.apply(lambda: self.enter(unit, backward=True), *tensors)
         instead = {id(one): other for one, other in zip(tensors, joined, strict=True)}
         return paddle.utils.map_structure(lambda value: instead.get(id(value), value), outputs)
 
@@ -289,23 +313,37 @@ def share(model: Any, layout: Layout, shards: ParameterShards, places: Any) -> N
 
 
 def gathered(members: Iterable[Member]) -> Iterator[tuple[Member, Tensor]]:
-    """Each member with its whole parameter: one message for those of one group and dtype."""
+    """Each member with its whole parameter."""
+    for same, flat in messages(members):
+        yield from wholes(same, same[0].place.sharding.all_gather(flat))
+
+
+def messages(members: Iterable[Member]) -> Iterator[tuple[list[Member], Tensor]]:
+    """One message for the members of one group and dtype: this rank's ranges of them, each with zeros behind it up to the length
+    that it has on all ranks."""
     kinds: dict[Any, list[Member]] = {}
     for member in members:
         kinds.setdefault((member.place.sharding.ranks, member.parameter.dtype), []).append(member)
     for same in kinds.values():
-        comm = same[0].place.sharding
-        sizes = [-(-prod(member.place.flat_of or ()) // comm.size) for member in same]
         flat = []
-        for member, size in zip(same, sizes, strict=True):
-            local, padding = member.parameter.detach(), size - member.parameter.size
+        for member in same:
+            local, padding = member.parameter.detach(), _length(member) - member.parameter.size
             flat += [local, paddle.zeros([padding], local.dtype)] if padding else [local]
-        joined = comm.all_gather(paddle.concat(flat) if len(flat) > 1 else flat[0]).reshape([comm.size, -1])
-        offset = 0
-        for member, size in zip(same, sizes, strict=True):
-            shape = member.place.flat_of or ()
-            yield member, joined[:, offset : offset + size].flatten()[: prod(shape)].clone().reshape(shape)
-            offset += size
+        yield same, paddle.concat(flat) if len(flat) > 1 else flat[0]
+
+
+def wholes(members: Sequence[Member], joined: Tensor) -> Iterator[tuple[Member, Tensor]]:
+    """Each member with its whole parameter, from the messages of all ranks one after the other."""
+    joined, offset = joined.reshape([members[0].place.sharding.size, -1]), 0
+    for member in members:
+        size, shape = _length(member), member.place.flat_of or ()
+        yield member, joined[:, offset : offset + size].flatten()[: prod(shape)].clone().reshape(shape)
+        offset += size
+
+
+def _length(member: Member) -> int:
+    """Of the longest range of any rank."""
+    return -(-prod(member.place.flat_of or ()) // member.place.sharding.size)
 
 
 @paddle.no_grad()  # type: ignore[untyped-decorator]

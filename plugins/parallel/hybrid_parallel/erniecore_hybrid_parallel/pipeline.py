@@ -30,6 +30,7 @@ def forward_backward(objective: Objective, batches: Sequence[Batch], ranks: Any)
                 output = objective(batches[action.micro], totals)
                 # ranks that share the positions of a row compute the same losses from them
                 passes[which], pipe.passed = (pipe.passed, output.loss / ranks.replication_factor), None
+                ranks.parameters.prefetch.ended()
                 if pipe.ends:
                     metrics.append(output.metrics)
                 del output  # or its graph would outlive its backward pass

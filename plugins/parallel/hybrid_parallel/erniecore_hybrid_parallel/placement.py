@@ -8,11 +8,12 @@ range are *replicas*, which see other rows, or parts of the same ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from erniecore.api.parallel import ShardSpec
+from erniecore_hybrid_parallel.background import AsyncComm
 from erniecore_hybrid_parallel.comm import Comm
 from erniecore_hybrid_parallel.groups import World
 from erniecore_hybrid_parallel.mesh import AXES, BATCH, Mesh
@@ -67,18 +68,36 @@ class Placement:
 class Placements:
     """The table of this rank; every rank fills it in the same order, because filling it creates process groups.
 
+    Args:
+        beside: group of a placement (``reduce``, ``sharding``, ``replicas``) -> for what its ranks have groups of their own
+            whose collectives do not wait.
+
     Attributes:
         usual: of a parameter that the table does not name: whole on every rank.
     """
 
-    def __init__(self, mesh: Mesh, world: World) -> None:
+    def __init__(self, mesh: Mesh, world: World, beside: Mapping[str, Sequence[str]]) -> None:
         self.mesh, self.world = mesh, world
         self._named: dict[str, Placement] = {}
+        self._purposes = beside
+        self._async: dict[tuple[str, tuple[int, ...]], AsyncComm] = {}
         self.usual = self.along()
 
     def of(self, name: str) -> Placement:
         """The placement of a parameter."""
         return self._named.get(name, self.usual)
+
+    def async_of(self, purpose: str, comm: Comm) -> AsyncComm:
+        """The group with the ranks of ``comm`` whose collectives do not wait."""
+        return AsyncComm(comm) if comm.size == 1 else self._async[purpose, comm.ranks]
+
+    def _comm(self, name: str, groups: Sequence[Sequence[int]]) -> Comm:
+        """The one of ``groups`` that this rank is in, with those beside it."""
+        for purpose in self._purposes.get(name, ()):
+            other = self.world.comm(groups, purpose)
+            if other.size > 1 and (purpose, other.ranks) not in self._async:
+                self._async[purpose, other.ranks] = AsyncComm(other)
+        return self.world.comm(groups)
 
     def put(self, names: Iterable[str], placement: Placement) -> None:
         """Say where parameters are."""
@@ -103,9 +122,9 @@ class Placements:
         )
         return Placement(
             cut=comm(mesh.groups(*cut)),
-            sharding=comm(mesh.groups(*shards)),
-            replicas=comm(mesh.groups(*(sums - shards))),
-            reduce=comm(mesh.groups(*sums)),
+            sharding=self._comm("sharding", mesh.groups(*shards)),
+            replicas=self._comm("replicas", mesh.groups(*(sums - shards))),
+            reduce=self._comm("reduce", mesh.groups(*sums)),
             together=tuple(together),
             counts=replicas[0] == self.world.rank,
             axis=axis,
@@ -115,13 +134,13 @@ class Placements:
         """The placement of stacked experts: cut among the ranks that hold all of them together, along the first axis."""
         mesh, comm = self.mesh, self.world.comm
         replicas, cuts = mesh.expert_keepers("context"), mesh.expert_groups("tensor")
-        sharing = comm(mesh.expert_shards())
+        sharing = self._comm("sharding", mesh.expert_shards())
         together = {rank for group in cuts if {*group} & {*sharing.ranks} for rank in group}
         return Placement(
             cut=comm(cuts),
             sharding=sharing,
-            replicas=comm(replicas),
-            reduce=comm(mesh.expert_replicas("context")),
+            replicas=self._comm("replicas", replicas),
+            reduce=self._comm("reduce", mesh.expert_replicas("context")),
             together=tuple(sorted(together)),
             counts=any(group[0] == self.world.rank for group in replicas),
         )

@@ -51,6 +51,8 @@ def make_mesh(config: Degrees, world_size: int) -> Mesh:
         )
     if config.sequence and degrees["tensor"] == 1:
         raise ConfigError.at("parallel.sequence", "has no meaning without parallel.tensor above 1")
+    if config.context_attention == "ring" and degrees["context"] == 1:
+        raise ConfigError.at("parallel.context_attention", "has no meaning without parallel.context above 1")
     if config.sharding_stage > 1 and config.sharding == 1:
         raise ConfigError.at("parallel.sharding_stage", "has no meaning without parallel.sharding above 1")
     return mesh

@@ -103,8 +103,11 @@ class HybridPlugin(ParallelPlugin):
         passes = forward_backward if run.ranks.pipe is None else pipeline.forward_backward
         if not run.ranks.in_step:
             batches = [batch for batch in batches if batch.num_tokens] or batches[:1]
+        run.ranks.begin_step(len(batches))
         with run.ranks.world.faults():
-            return passes(run.objective, batches, run.ranks)
+            output = passes(run.objective, batches, run.ranks)
+            run.ranks.end_step()
+        return output
 
     @hookimpl
     def ernie_collect_metrics(self, run: Any) -> Mapping[str, float]:

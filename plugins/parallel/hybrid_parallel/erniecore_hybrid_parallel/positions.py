@@ -3,8 +3,8 @@ parallelism. The hidden states of all ranks are gathered at the end of ``feature
 
 A sequence is split into 2 c chunks; rank i of c has chunks i and 2 c - 1 - i, which balances the work under a causal mask.
 Keys and values are gathered for each attention and their gradients scattered: Dubey et al., "The Llama 3 Herd of Models"
-(2024), arXiv:2407.21783, section 3.3.2. Sequences of other lengths are padded
-at the end with masked positions. Stages of a pipeline send each other the positions of a rank.
+(2024), arXiv:2407.21783, section 3.3.2; or they go around (``ring.py``). Sequences of other lengths are padded at the end
+with masked positions. Stages of a pipeline send each other the positions of a rank.
 
 All ranks of a context group compute the same loss from the gathered hidden states. Each divides it by c
 (``erniecore.api.parallel.ProcessGroup.replication_factor``), and every collective has its exact adjoint, so the gradient of a
@@ -32,6 +32,7 @@ from erniecore.api.method import IGNORE
 from erniecore.api.parallel import Features
 from erniecore_hybrid_parallel.comm import Comm
 from erniecore_hybrid_parallel.regions import collect, join, local_slice, total
+from erniecore_hybrid_parallel.ring import Ring, RingAttention
 from erniecore_hybrid_parallel.tensor import Shard
 
 Ints = NDArray[np.int64]
@@ -42,10 +43,11 @@ class ContextShard:
 
     Args:
         context: ranks with the same rows. shard: ranks that share matrices and, where it says so, positions again.
+        ring: by which keys and values go around; without one they are gathered.
     """
 
-    def __init__(self, context: Comm, shard: Shard) -> None:
-        self.context, self.shard = context, shard
+    def __init__(self, context: Comm, shard: Shard, ring: Ring | None = None) -> None:
+        self.context, self.shard, self.ring = context, shard, ring
         self.active = True
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ContextShard:
@@ -71,10 +73,20 @@ class ContextShard:
         chunks = np.arange(length).reshape([2 * count, -1] if count > 1 else [1, -1])
         return np.concatenate([chunks[i] for r in range(count) for i in sorted({r, len(chunks) - 1 - r})])
 
+    def by_rank(self, length: int) -> Ints:
+        """[c, s]: positions of each rank of the context, ascending."""
+        return self.order(length).reshape([self.context.size, -1])
+
     def mine(self, length: int) -> Ints:
         """Positions of this rank of the context."""
-        found: Ints = self.order(length).reshape([self.context.size, -1])[self.context.index]
+        found: Ints = self.by_rank(length)[self.context.index]
         return found
+
+    def attention(self, ends: NDArray[np.int32]) -> RowAttention | RingAttention:
+        """Attention of the positions here to whole rows [B, S]; ``ends``: the first row that no longer attends to each column."""
+        if self.ring is None:
+            return RowAttention(self, ends)
+        return RingAttention(self.ring, self.by_rank(ends.shape[1]), ends)
 
     def collected(self, x: Tensor) -> Tensor:
         """[B, s, ...] of the ranks of the context -> [B, S, ...] in the order of the row."""
@@ -275,7 +287,7 @@ def _masks(shard: ContextShard, places: NDArray[Any], ends: NDArray[np.int32]) -
         real = ends[:, mine] > mine
         rows = np.where(real, len(mine), np.arange(len(mine))).astype(np.int32)
         indices = paddle.to_tensor(rows[:, None, :, None])
-        ops.sharded_masks.bind(indices, RowAttention(shard, ends))
+        ops.sharded_masks.bind(indices, shard.attention(ends))
     return {"position_ids": paddle.to_tensor(places[:, mine].astype(np.int64)), "startend_row_indices": indices}
 
 

@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,10 +27,12 @@ from erniecore_hybrid_parallel.experts import shard_experts
 from erniecore_hybrid_parallel.gradients import GradientShards
 from erniecore_hybrid_parallel.groups import World, world_of
 from erniecore_hybrid_parallel.mesh import AXES, Mesh
+from erniecore_hybrid_parallel.overlap import GradientOverlap
 from erniecore_hybrid_parallel.parameters import ParameterShards, prepare, share
 from erniecore_hybrid_parallel.pipe import open_pipe
 from erniecore_hybrid_parallel.placement import Placements
 from erniecore_hybrid_parallel.positions import ContextShard, shard_positions
+from erniecore_hybrid_parallel.ring import open_ring
 from erniecore_hybrid_parallel.stages import build_stage
 from erniecore_hybrid_parallel.tensor import Shard, check_head, check_packed, shard_model
 
@@ -75,11 +78,13 @@ class HybridProcessGroup:
         self._sent = 0
         self._meets, self._exchanged = True, time.monotonic()
         self.shards: GradientShards | None = None
-        self.parameters = ParameterShards()
+        self.overlap: GradientOverlap | None = None
         self.everybody = world.comm([list(range(world.size))])
         self.batch = world.comm(mesh.groups("sharding", "data"))
         self.tensor = world.comm(mesh.groups("tensor"))
-        self.placements = Placements(mesh, world)
+        self.placements = Placements(mesh, world, config.async_groups())
+        ahead = config.prefetch if config.sharding_stage == 3 else 0
+        self.parameters = ParameterShards(ahead, partial(self.placements.async_of, "prefetch"))
         self.pipe = open_pipe(mesh, world, config.chunks) if mesh.degrees["pipeline"] > 1 else None
         self.peers = world.comm(mesh.groups(*(axis for axis in AXES if axis != "pipeline")))
         #: of the first and the last stage, which share some parameters, and the names of these
@@ -181,11 +186,27 @@ class HybridProcessGroup:
         return self.everybody.broadcast(tensor, source).numpy()
 
     def attach(self, slots: Sequence[ParameterState]) -> None:
-        """Sharding stages 2 and 3 reduce gradients during the backward pass."""
+        """Gradients are reduced during the backward pass; in sharding stages 2 and 3 always."""
+        async_of = partial(self.placements.async_of, "gradients") if self.config.overlap_gradients else None
         if self.config.sharding_stage > 1:
             self.parameters.slots = {slot.name: slot for slot in slots}
             told = [slot for slot in slots if slot.name not in self.parameters.gathered]
-            self.shards = GradientShards(told, self.placements.of, self._all_gather_in_stage)
+            self.shards = GradientShards(told, self.placements.of, self._all_gather_in_stage, async_of)
+        elif async_of is not None and self.size > 1:
+            self.overlap = GradientOverlap(
+                lambda slot: self.placements.of(slot.name).reduce, async_of, self.at_both_ends
+            )
+            self.overlap.attach(slots)
+
+    def begin_step(self, micro_batches: int) -> None:
+        """Backward passes of so many micro-batches come, the last before :meth:`reduce_gradients`."""
+        if self.overlap is not None:
+            self.overlap.begin(micro_batches)
+
+    def end_step(self) -> None:
+        """The backward passes of a step are done: of sharded gradients nothing is on its way any more."""
+        if self.shards is not None:
+            self.shards.finish()
 
     def _all_gather_in_stage(self, value: Any) -> list[Any]:
         """All-gather over the ranks of this stage; during a step, stages are at different points."""
@@ -199,8 +220,11 @@ class HybridProcessGroup:
 
     def reduce_gradients(self, slots: Sequence[ParameterState]) -> None:
         """Sum gradients over the ranks with different sequences or different positions."""
+        self.end_step()
         sum_ends([slot for slot in slots if slot.name in self.at_both_ends], self.ends)
-        if self.shards is None:
+        if self.overlap is not None:
+            self.overlap.reduce(slots)
+        elif self.shards is None:
             for comm, members in by_comm(slots, lambda slot: self.placements.of(slot.name).reduce):
                 all_reduce_gradients(members, comm)
 
@@ -244,7 +268,8 @@ class HybridProcessGroup:
             self.placements.put(partial, self.placements.along(summed=["tensor"]))
         context = self.world.comm(self.mesh.groups("context"))
         if context.size > 1 or shard.sequence:
-            model = shard_positions(model, ContextShard(context, shard))
+            ring = open_ring(self.mesh, self.world) if self.config.rings else None
+            model = shard_positions(model, ContextShard(context, shard, ring))
         return model
 
     def share_layers(self, model: Any, layout: Layout, split: Sequence[int]) -> Any:

@@ -20,13 +20,14 @@ def settings(words):
     return {key.removeprefix("parallel."): yaml.safe_load(value) for key, _, value in (w.partition("=") for w in words)}
 
 
+@pytest.mark.parametrize("own", [{}, {"context_attention": "ring"}])
 @pytest.mark.parametrize("processes", [1, 2, 6, 8])
-def test_published_layouts_run_as_they_are_published(processes):
-    space = HybridLayouts(HybridConfig(), SHAPE)
+def test_published_layouts_run_as_they_are_published(processes, own):
+    space = HybridLayouts(HybridConfig(**own), SHAPE)
     published = [variant for layout in space.layouts(processes) for variant in space.variants(layout)]
     assert len(set(published)) == len(published) > 0
     for layout in published:
-        config = HybridConfig(**settings(space.overrides(layout)))
+        config = HybridConfig(**{**own, **settings(space.overrides(layout))})
         found = HybridLayouts(config, SHAPE).selected(processes)
         assert replace(found, split=()) == layout
         plan = plugin.ernie_plan_parallel(config=config, cluster=Cluster(world_size=processes), shape=SHAPE)

@@ -44,6 +44,7 @@ def test_bytes_per_parameter(measured, layout, built, gradients):
 SHARED = {
     "alone": {"parallel__data": 2},
     "context": {"parallel__context": 2},
+    "ring": {"parallel__context": 2, "parallel__context_attention": "ring"},
     "tensor": {"parallel__tensor": 2, "train__recompute": "full"},
     "sequence": {"parallel__tensor": 2, "parallel__sequence": "true", "train__recompute": "full"},
 }
@@ -70,3 +71,11 @@ def test_activations_fall_where_positions_are_shared(kept, shared, without):
     """Two ranks: half of what the layers keep; whole rows remain at the end of the model, and keys and values."""
     print(kept)
     assert kept[shared] <= 0.7 * kept[without]
+
+
+@pytest.mark.multiproc
+@pytest.mark.slow
+def test_a_ring_keeps_no_keys_and_values_of_other_ranks(kept):
+    """Half of everything is left, but for whole rows at the end of the model."""
+    assert kept["ring"] <= 0.55 * kept["alone"]
+    assert kept["ring"] < 0.9 * kept["context"]

@@ -84,6 +84,7 @@ TENSOR = {"parallel__tensor": 2}
 EXPERT = {**DATA, "parallel__expert": 2}
 SEQUENCE = {**TENSOR, "parallel__sequence": "true"}
 CONTEXT = {"parallel__context": 2}
+RING = {**CONTEXT, "parallel__context_attention": "ring"}
 FOUR = {"parallel__data": 2, "parallel__sharding": 2, "train__accumulation": 1, "train__batch_size": 1}
 #: four rows per step: three on one rank, one on the other
 UNEVEN = {"parallel__micro_batches": "[3,1]", "train__accumulation": 3, "train__batch_size": 1}
@@ -101,6 +102,7 @@ CASES = {
                 (EXPERT, ("moe", "dpo-moe")),
                 (SEQUENCE, ("mtp", "packed", "lora-moe")),
                 (CONTEXT, ("mtp", "packed", "dpo-moe", "lora-moe")),
+                (RING, ("dense", "mtp", "packed", "dpo-moe", "lora-moe", "vera")),
             )
             for name in names
         ),
@@ -133,6 +135,13 @@ CASES = {
         ("dense", {"parallel__tensor": 4}),
         ("packed", CONTEXT | SEQUENCE),
         ("untied", {"parallel__context": 4}),
+        ("untied", RING | {"parallel__context": 4}),
+        ("packed", RING | {"parallel__context": 4}),
+        ("packed", RING | SEQUENCE),
+        ("moe", RING | TENSOR),
+        ("dpo-moe", RING | SHARDING),
+        ("moe", RING | EXPERT),
+        ("moe", RING | PARAMETERS | {"parallel__expert": 2}),
         ("moe", CONTEXT | TENSOR),
         ("dpo-moe", CONTEXT | SHARDING),
         ("moe", CONTEXT | EXPERT),

@@ -63,6 +63,7 @@ CASES = {
         ("moe", {**CHUNKS, **TENSOR}),
         *((name, CONTEXT) for name in ("dense", "moe", "dpo")),
         *((name, {**CHUNKS, **CONTEXT}) for name in ("untied", "lora-moe")),
+        *((name, {**CONTEXT, "parallel__context_attention": "ring"}) for name in ("moe", "dpo")),
         *((name, SEQUENCE) for name in ("dense", "moe")),
         ("untied", {**CHUNKS, **SEQUENCE}),
         *((name, PARAMETERS) for name in ("dense", "moe", "lora", "dpo-moving")),

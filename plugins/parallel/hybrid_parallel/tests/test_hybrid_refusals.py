@@ -53,6 +53,11 @@ CASES = [
     ({"parallel__pipeline": 2, "method__neftune_alpha": 5}, "method.neftune_alpha", "parallel.pipeline"),
     ({"parallel__context": 2, "method__neftune_alpha": 5}, "method.neftune_alpha", "parallel.context"),
     ({"parallel__data": 2, "parallel__sequence": "true"}, "parallel.sequence", "parallel.tensor"),
+    (
+        {"parallel__data": 2, "parallel__context_attention": "ring"},
+        "parallel.context_attention",
+        "parallel.context above 1",
+    ),
 ]
 
 
