@@ -337,7 +337,9 @@ def wholes(members: Sequence[Member], joined: Tensor) -> Iterator[tuple[Member, 
     joined, offset = joined.reshape([members[0].place.sharding.size, -1]), 0
     for member in members:
         size, shape = _length(member), member.place.flat_of or ()
-        yield member, joined[:, offset : offset + size].flatten()[: prod(shape)].clone().reshape(shape)
+        # a member that is alone, such as a head, has the memory of the message; ranges of several are copied once
+        whole = joined.flatten() if len(members) == 1 else joined[:, offset : offset + size].flatten()
+        yield member, whole[: prod(shape)].reshape(shape)
         offset += size
 
 
