@@ -91,10 +91,7 @@ def holds(job: Job, work: Work, chosen: ParallelLayout, parts: Sequence[tuple[in
     buffers = 2 * message + ((2 + chosen.prefetch) * job.weight * largest if level == 3 else 0.0)
     micro_batches = job.rows // (chosen.data_size * job.micro)
     in_flight = min(micro_batches, chosen.pipeline - stage)
-    made = made_by(job.shape, work, chosen, parts)
-    made = replace(
-        made, **{name: in_flight * getattr(made, name) for name in (*saved_names(), "adapter", "loss", "vision")}
-    )
+    made = in_flight_at_once(made_by(job.shape, work, chosen, parts), in_flight)
     resident = weights + reference + optimizer
     table = job.shape.vocab * job.shape.hidden / chosen.tensor if job.adapter is None else 0.0
     biggest = 4 * table if has_table(job.shape, parts) else 0.0
@@ -121,6 +118,12 @@ def holds(job: Job, work: Work, chosen: ParallelLayout, parts: Sequence[tuple[in
         peak_memory=round(resident) + passing,
         process_memory=CPU_PROCESS + round(resident) + round(CPU_HEAP * passing),
     )
+
+
+def in_flight_at_once(made: Activations, count: int) -> Activations:
+    """Activations of one micro-batch with those that are saved of ``count`` of them."""
+    names = (*saved_names(), "adapter", "loss", "vision")
+    return replace(made, **{name: count * getattr(made, name) for name in names})
 
 
 def has_table(shape: DecoderShape, parts: Sequence[tuple[int, int]]) -> bool:
