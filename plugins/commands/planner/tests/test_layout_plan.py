@@ -23,7 +23,7 @@ HYBRID = dict(layout_spaces(SHAPE))["hybrid"]
     ("layout", "runs"),
     [
         (ParallelLayout(pipeline=2, sharding=2), True),
-        (ParallelLayout(pipeline=2, sharding=2, sharding_stage=3), True),
+        (ParallelLayout(pipeline=2, sharding=2, sharding_stage=3, prefetch=1), True),
         (ParallelLayout(sharding=2, expert=2), False),  # no experts
         (ParallelLayout(pipeline=8), False),  # more stages than layers
         (ParallelLayout(pipeline=2, context=2), True),

@@ -18,9 +18,7 @@ class FastDeployExporter(Plugin):
 
     kind = "exporter"
     name = "fastdeploy"
-    summary = (
-        "for FastDeploy: models of texts and images as they are, and those of wint8, wint4, wint4-8, fp8-qat, fp8-block"
-    )
+    summary = "for FastDeploy: text and image models as they are, or in wint8, wint4, wint4-8, fp8-qat, fp8-block"
     capabilities = frozenset({ExporterCapability.INSTALLED_MODEL, ExporterCapability.PACKED})
     Config = ExportConfig
 

@@ -45,7 +45,7 @@ def generate_rows(
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Paragraphs at a time.")] = 8,
     device: Device = "cpu",
 ) -> None:
-    """Create rows for `--method adversarial`: paragraphs, and a model's continuations of their first sentences.
+    """Create rows for `--method adversarial`: paragraphs, and a model's continuations of their beginnings.
 
     An incomplete last sentence is dropped. Paragraphs that are too short, or whose continuation has no complete sentence, are
     skipped and counted.

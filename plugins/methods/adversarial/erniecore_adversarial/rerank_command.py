@@ -34,7 +34,7 @@ def rerank(
     device: Device = "cpu",
     as_json: JsonOption = False,
 ) -> None:
-    """Generate several completions of a prompt and rank them by the log-probability that they are human-written.
+    """Generate completions of a prompt and rank them by the log-probability of being human-written.
 
     With --raw the judge reads prompt and completion together, as in training; otherwise only the completion.
     """

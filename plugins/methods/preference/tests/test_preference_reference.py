@@ -3,6 +3,7 @@
 import copy
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import paddle  # noqa: TID253
@@ -215,7 +216,7 @@ def test_the_base_under_an_adapter_is_the_reference_without_a_copy():
 
 class Settings:
     def __init__(self, method):
-        self.method = method
+        self.method, self.model = method, SimpleNamespace(augments=list)
 
 
 @pytest.mark.parametrize(

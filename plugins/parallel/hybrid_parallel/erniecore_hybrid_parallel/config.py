@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import StringConstraints
 
 from erniecore.api import Field
 from erniecore.api.parallel import ParallelConfig
+
+#: one rank or several that follow each other, such as 8-15
+RankRange = Annotated[str, StringConstraints(pattern=r"^\d+(-\d+)?$")]
 
 
 class HybridConfig(ParallelConfig):
@@ -73,7 +78,7 @@ class HybridConfig(ParallelConfig):
         "pipeline, data]`: pipelines within a machine, replicas on others. Axes of size 1 may be left out. Empty: tensor, "
         "context, sharding, data, pipeline.",
     )
-    ranks: tuple[int | str, ...] = Field(
+    ranks: tuple[int | RankRange, ...] = Field(
         (),
         description="The rank at each place of the grid, counted along `order`: `[0, 2, 1, 3]` or, as ranges, `[8-15, 0-7]`. "
         "Ranks are numbered as the launcher starts them, machine by machine; `ernie plan --cluster` finds a good order. "
