@@ -24,7 +24,7 @@ import paddle  # noqa: TID253
 from paddle import Tensor  # noqa: TID253
 
 from erniecore.api import NumericsError, ops
-from erniecore.api.layers import filled, stored_parts
+from erniecore.api.layers import filled, stored_parts, stored_values
 from erniecore_weight_only.schemes import Scheme
 
 NF4 = ops.NF4
@@ -94,6 +94,21 @@ def encode_rows(
     )
     _check_finite(made.scales, weight, where)
     return _packed(made, scheme), made.error
+
+
+def bfloat16_values(weight: Tensor, where: str) -> tuple[Tensor, bool]:
+    """``weight`` in bfloat16, a view of the mapped file where that has it so, else rounded to nearest; and whether its last two
+    axes are swapped.
+
+    Raises:
+        NumericsError: a value that is not finite; ``where`` names the weight.
+    """
+    found = stored_values(weight, "bfloat16")
+    if found is None:
+        found = filled(weight).detach().astype("bfloat16"), False
+        if not bool(paddle.isfinite(found[0].astype("float32")).all()):
+            raise NumericsError("this weight holds values that are not finite in bfloat16", where=where)
+    return found
 
 
 def _encode_in_parts(weight: Tensor, scheme: Scheme, where: str) -> Packed:

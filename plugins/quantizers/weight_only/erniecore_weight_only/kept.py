@@ -13,10 +13,10 @@ from typing import Any
 import paddle  # noqa: TID253
 from paddle import Tensor, nn  # noqa: TID253
 
-from erniecore.api import NumericsError, ops
+from erniecore.api import ops
 from erniecore.api.decoding import Projection
-from erniecore.api.layers import filled, stored_values
 from erniecore.api.quantizer import StoredWeight
+from erniecore_weight_only.codec import bfloat16_values
 from erniecore_weight_only.layers import PackedExperts, PackedLinear, PackedWeight
 from erniecore_weight_only.packing import Kinds
 from erniecore_weight_only.schemes import Scheme
@@ -33,12 +33,7 @@ class KeptWeight(PackedWeight):
 
     def store(self, weight: Tensor, where: str) -> None:
         """Take what the file has, or round to nearest. Raises ``NumericsError`` for values that are not finite."""
-        found = stored_values(weight, "bfloat16")
-        if found is None:
-            found = filled(weight).detach().astype("bfloat16"), False
-            if not bool(paddle.isfinite(found[0].astype("float32")).all()):
-                raise NumericsError("this weight holds values that are not finite in bfloat16", where=where)
-        values, self.swapped = found
+        values, self.swapped = bfloat16_values(weight, where)
         values.stop_gradient = True
         self.register_buffer("quant_weight", values)
 

@@ -111,16 +111,10 @@ class PackedWeight(nn.Layer):  # type: ignore[misc]
         return {"quant_weight": qweight, "weight_scale": qweight}
 
 
-class PackedLinearBase:
-    """Base of packed linear layers of any scheme: y = x W' + b. Comes before the scheme's ``PackedWeight``."""
+class PackedMatrix:
+    """Base of packed layers with one weight, of any scheme. Comes before the scheme's ``PackedWeight``."""
 
-    bias: Tensor | None
     rounding_error: ops.RoundingError | None = None
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[..., I] -> [..., O]."""
-        y = self.matmul("weight", x)
-        return y if self.bias is None else y + self.bias
 
     def packed_shapes(self: Any) -> dict[str, tuple[int, ...]]:
         """Part of the protocol ``PackedLayer``."""
@@ -144,6 +138,17 @@ class PackedLinearBase:
     def matmul(self: Any, parameter: str, x: Tensor, routes: Any = None) -> Tensor:
         """Part of the protocol ``PackedLayer``."""
         return self.apply_weight(x)
+
+
+class PackedLinearBase(PackedMatrix):
+    """Base of packed linear layers of any scheme: y = x W' + b."""
+
+    bias: Tensor | None
+
+    def forward(self: Any, x: Tensor) -> Tensor:
+        """[..., I] -> [..., O]."""
+        y: Tensor = self.matmul("weight", x)
+        return y if self.bias is None else y + self.bias
 
     def shard_weight(self: Any, parameter: str, axis: int, group: Any) -> Mapping[str, int]:
         """Part of the protocol ``ShardableWeights``."""

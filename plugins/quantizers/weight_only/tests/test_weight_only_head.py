@@ -13,7 +13,7 @@ from erniecore_model_init.new_model import init_model
 from erniecore_ops.packed_weights import QuantizedMatrix
 from erniecore_quantize.quantize import quantize_directory
 from erniecore_text.training import train
-from erniecore_weight_only.head import PackedEmbedding, PackedHead
+from erniecore_weight_only.head import LookUp, PackedHead
 from erniecore_weight_only.plugin import wint8
 from erniecore_weight_only.schemes import head_place, packed_bytes
 
@@ -172,7 +172,7 @@ def test_rows_are_looked_up_in_int8_alone():
 def test_an_embedding_gives_rows_of_the_dequantized_weight(packed):
     _, model, _ = packed
     layer = head_of(model)
-    if isinstance(layer, PackedEmbedding):
+    if isinstance(layer, LookUp):
         ids = paddle.to_tensor([[3, 0], [319, 3]])
         expected = layer.dequantize().numpy()[ids.numpy()]
         assert np.array_equal(layer(ids).numpy(), expected)
