@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 
 #: variable with the name of this node, if it shall not be its host name; ranks get it too
 NODE = "ERNIECORE_NODE"
+#: ports that :func:`free_port` tries so many of
+_PORTS, _TRIES = range(15000, 30000), 100
 _SECRETS = frozenset({"KEY", "PASSWORD", "SECRET", "TOKEN"})
 
 
@@ -23,7 +27,15 @@ def sent_along(environment: Mapping[str, str], prefixes: tuple[str, ...]) -> dic
 
 
 def free_port(address: str = "127.0.0.1") -> int:
-    """A port that nobody listens on now at an address of this machine; at all of them, if it is empty."""
+    """A port that nobody listens on now at an address of this machine; at all of them, if it is empty.
+
+    Between now and when its user listens, an outgoing connection of any process could be given the port by the kernel, so it
+    is none of those that Linux gives them (32768 and up by default), unless all others are taken.
+    """
+    for port in random.SystemRandom().sample(_PORTS, _TRIES):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind((address, port))
+            return port
     with socket.socket() as probe:
         probe.bind((address, 0))
         return int(probe.getsockname()[1])

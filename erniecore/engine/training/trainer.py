@@ -336,9 +336,10 @@ class Trainer:
         if not applied:
             facts["skipped"] = 1
         self.last_metrics.update(facts)
-        self.callbacks.step_end(state.step, facts)
         eta = (self.total_steps - state.step) * state.seconds / state.step
+        # the event comes first: what `ernie_step_end` saves is never ahead of events.jsonl
         self.callbacks.emit("step", step=state.step, **facts, eta=eta)
+        self.callbacks.step_end(state.step, facts)
 
     def evaluate(self) -> bool:
         """Loss on the eval split, if there is one, and what callbacks measure, with the averaged weights if there are any;

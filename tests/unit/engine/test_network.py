@@ -1,6 +1,8 @@
 """What goes from a shell to processes on other machines."""
 
-from erniecore.engine.processes.network import sent_along
+from pathlib import Path
+
+from erniecore.engine.processes.network import free_port, sent_along
 
 
 def test_settings_are_sent_along_and_secrets_stay():
@@ -13,3 +15,12 @@ def test_settings_are_sent_along_and_secrets_stay():
         "ERNIE_TRAIN__LEARNING_RATE": "1e-4",
         "OMP_NUM_THREADS": "1",
     }
+
+
+def test_a_free_port_is_none_that_outgoing_connections_are_given():
+    path = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    first, last = map(int, path.read_text().split()) if path.exists() else (32768, 60999)
+    ports = {free_port() for _ in range(20)}
+    assert len(ports) > 10  # processes that ask at the same time hardly get the same
+    if first >= 30000:  # as Linux has it
+        assert not any(first <= port <= last for port in ports)

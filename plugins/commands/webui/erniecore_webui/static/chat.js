@@ -11,11 +11,16 @@ function element(tag, name, text) {
   return made;
 }
 
-// The data of server-sent events, as they come.
+// The data of server-sent events, as they come. Where they come faster than they are read, no read ever waits: without a pause
+// the page would draw nothing and hear no click until the last one.
 async function* events(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
+  let rest = "", since = performance.now();
   for (;;) {
+    if (performance.now() - since > 20) {
+      await new Promise((go) => setTimeout(go));
+      since = performance.now();
+    }
     const { done, value } = await reader.read();
     if (done) return;
     const lines = (rest + value).split("\n");
@@ -32,6 +37,7 @@ class Answer {
     this.calls = [];
     this.box = element("div", "said assistant");
     this.text = element("div", "text");
+    this.drawn = 0;  // milliseconds that the last drawing took
     this.end = element("small", "muted");
     this.box.append(this.text, this.end);
     talk.append(this.box);
@@ -47,7 +53,8 @@ class Answer {
     return this[name];
   }
   add(delta) {
-    this.later ??= setTimeout(() => this.draw(), 40);  // not for each token: a fast model would block the page
+    // not for each token: a fast model would block the page; and long answers, whose layout takes long, less often
+    this.later ??= setTimeout(() => this.draw(), Math.max(40, 5 * this.drawn));
     const thought = delta.reasoning_content ?? delta.reasoning;
     if (thought) this.message.reasoning_content = (this.message.reasoning_content ?? "") + thought;
     this.message.content += delta.content ?? "";
@@ -60,6 +67,7 @@ class Answer {
     }
   }
   draw() {
+    const started = performance.now();
     clearTimeout(this.later);
     this.later = undefined;
     if (this.message.reasoning_content) this.fold("reasoning").textContent = this.message.reasoning_content;
@@ -69,7 +77,8 @@ class Answer {
       shown.parentElement.open = true;
     }
     this.text.textContent = this.message.content;
-    this.talk.scrollTop = this.talk.scrollHeight;
+    this.talk.scrollTop = this.talk.scrollHeight;  // waits for the layout
+    this.drawn = performance.now() - started;
   }
 }
 
