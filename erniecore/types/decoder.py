@@ -131,6 +131,10 @@ class DecodesWithRanks(Protocol):
         At its end a rank makes passes for nothing until the others have theirs. Nested: the outermost counts."""
         ...
 
+    def rest(self) -> None:
+        """Within a generation: make passes for nothing until no other rank needs one. All ranks call it equally often."""
+        ...
+
     def cached_layers(self, count: int) -> Sequence[int]:
         """Those of the first ``count`` layers that are here: the ones that have keys and values of past positions."""
         ...

@@ -50,11 +50,14 @@ class ExpertChoices:
         given: int64 [T, k] for the passes that follow, in training mode; None: the router chooses.
         always: ``given`` holds outside of training mode, too.
         taken: int64 [T, k] of the last pass, best first, padding included; None: there was none.
+        sequences: B, of how many sequences the T tokens are, the same number of each. Where ranks have positions of them, the
+            choices are those of all positions, and ``taken`` may have further ones at the end of each sequence.
     """
 
     given: Tensor | None = None
     always: bool = False
     taken: Tensor | None = None
+    sequences: int = 1
 
 
 @runtime_checkable
@@ -106,6 +109,10 @@ class SequenceShard(Protocol):
         """[B, s, n] -> [B, S, n], in the order of the sequence."""
         ...
 
+    def cut(self, values: Tensor) -> Tensor:
+        """[B, S, n] -> [B, s, n]: of the positions that a layer computes here; the last one is repeated where it has more."""
+        ...
+
     def common(self, loss: Tensor) -> Tensor:
         """A loss of weights alone, which every rank computes: such that its gradient is summed once."""
         ...
@@ -118,6 +125,9 @@ class WholeSequences:
         return values
 
     def joined(self, values: Tensor) -> Tensor:
+        return values
+
+    def cut(self, values: Tensor) -> Tensor:
         return values
 
     def common(self, loss: Tensor) -> Tensor:

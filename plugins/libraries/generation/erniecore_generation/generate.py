@@ -53,6 +53,13 @@ def generating(model: paddle.nn.Layer) -> Iterator[None]:
         yield
 
 
+def rest(model: Any) -> None:
+    """Within :func:`generating`, before ranks ask each other something: passes that others still need, as ranks that share
+    experts do, are made first."""
+    if isinstance(model, DecodesWithRanks):
+        model.rest()
+
+
 def cached_layers(model: Any) -> list[int]:
     """The decoder layers of ``model`` that are in this process, by their number in the whole model."""
     layers = int(model.architecture["num_hidden_layers"])

@@ -16,7 +16,7 @@ from erniecore.api.model import Tokenizer
 from erniecore.api.reward import Completion
 from erniecore_generation.batching import Chosen, Pool
 from erniecore_generation.completions import parse_completion, texts_of
-from erniecore_generation.generate import generating, stop_token_ids
+from erniecore_generation.generate import generating, rest, stop_token_ids
 from erniecore_generation.media import PromptMedia
 from erniecore_generation.sampling import Sampling, scale_temperature
 
@@ -87,13 +87,26 @@ def roll_out(
     R, temperature = len(prompts) * copies, 1.0 if sampling.greedy else sampling.temperature
     log_probs, entropies = np.zeros((2, R, int(np.max(max_new_tokens, initial=0))))
     with generating(model):
-        for chosen in _chosen(pool, until, ended):
+        for chosen in _chosen(pool, until, asked_at_rest(model, ended)):
             at = chosen.rows, pool.counts[chosen.rows] - 1
             log_probs[at], entropies[at] = measured(chosen.logits, chosen.tokens, temperature)
     return [
         Rollout(pool.completion_ids(row), log_probs[row, :n], entropies[row, :n], bool(pool.stopped[row]))
         for row, n in enumerate(pool.counts.tolist())
     ]
+
+
+def asked_at_rest(model: Any, ended: Callable[[bool], bool] | None) -> Callable[[bool], bool] | None:
+    """``ended``, for which ranks that share passes of ``model`` wait until none of them is in one."""
+    if ended is None:
+        return None
+    ask = ended
+
+    def asked(own: bool) -> bool:
+        rest(model)
+        return ask(own)
+
+    return asked
 
 
 def _chosen(pool: Pool, until: int, ended: Callable[[bool], bool] | None) -> Iterator[Chosen]:

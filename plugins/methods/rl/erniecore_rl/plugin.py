@@ -43,18 +43,10 @@ class GrpoPlugin(MethodPlugin):
         if settings.data.static_shapes:
             message = "learning goes through completions, which have their own lengths; set it to false"
             raise ConfigError.at("data.static_shapes", message)
-        # such ranks decode to the end of a step, and stages keep other log-probabilities of the same completions
-        refused = {"rollout_pool": ("expert", "pipeline"), "updates_per_rollout": ("pipeline",)}
-        settled = settings.method.rollout_pool, settings.method.updates_per_rollout
-        for (key, axes), number in zip(refused.items(), settled, strict=True):
-            for axis in (axis for axis in axes if number > 1 and settings.parallel.degree(axis) > 1):
-                message = f"one step's completions are used up in it where ranks share a pass: set it to 1, or parallel.{axis}"
-                raise ConfigError.at(f"method.{key}", message)
-        if isinstance(settings.method, GrpoConfig) and settings.method.router_replay != "none":
-            cut = ["parallel.pipeline"] if settings.parallel.degree("pipeline") > 1 else []
-            for key in [*cut, *settings.parallel.shards_positions()]:
-                message = f"needs ranks with all layers and whole rows: leave {key} out, or set this to none"
-                raise ConfigError.at("method.router_replay", message)
+        replays = isinstance(settings.method, GrpoConfig) and settings.method.router_replay != "none"
+        if replays and settings.parallel.degree("pipeline") > 1:
+            message = "needs ranks with all layers: leave parallel.pipeline out, or set this to none"
+            raise ConfigError.at("method.router_replay", message)
 
     @hookimpl
     def ernie_build_objective(self, config: Any, policy: Any, reference: Any, tokenizer: Tokenizer) -> Objective:

@@ -46,14 +46,16 @@ class RouterReplay:
         """What every router chooses in the pass ``run`` over a batch of ``shape`` (B, S). Routers that it does not call, such as
         those of multi-token prediction, have no field."""
         for router in self.routers:
-            router.choices = ExpertChoices()
+            router.choices = ExpertChoices(sequences=shape[0])
         try:
             run()
             taken = [router.choices.taken for router in self.routers if router.choices is not None]
         finally:
             self.clear()
         arrays = {i: chosen.numpy().astype(np.int32) for i, chosen in enumerate(taken) if chosen is not None}
-        return {f"{PREFIX}{i}": array.reshape([*shape, array.shape[-1]]) for i, array in arrays.items()}
+        # where ranks have positions of the sequences, these may be longer here
+        rows = {i: array.reshape([shape[0], -1, array.shape[-1]])[:, : shape[1]] for i, array in arrays.items()}
+        return {f"{PREFIX}{i}": np.ascontiguousarray(array) for i, array in rows.items()}
 
     def give(self, fields: Mapping[str, NDArray[Any]], *, always: bool = False) -> None:
         """Until :meth:`clear`, passes over the batch with these ``fields`` go to the experts in them, also where they are
@@ -62,7 +64,8 @@ class RouterReplay:
         for name, experts in fields.items():
             if name.startswith(PREFIX):
                 given = paddle.to_tensor(experts.reshape([-1, experts.shape[-1]]).astype(np.int64))
-                self.routers[int(name.removeprefix(PREFIX))].choices = ExpertChoices(given=given, always=always)
+                choices = ExpertChoices(given=given, always=always, sequences=len(experts))
+                self.routers[int(name.removeprefix(PREFIX))].choices = choices
 
     def clear(self) -> None:
         """Routers choose as ever."""

@@ -6,6 +6,7 @@ Letters: B batch, S positions, T = B S tokens, H hidden, E experts, k selected e
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import paddle  # noqa: TID253
@@ -154,8 +155,7 @@ class MoeBlock(nn.Layer):  # type: ignore[misc]
             return routing, real_T
 
         def joined(values_Tn: Tensor) -> Tensor:
-            size = values_Tn.shape[-1]
-            return self.rows.joined(values_Tn.reshape([num_rows, -1, size])).reshape([-1, size])
+            return self.rowwise(values_Tn, num_rows, self.rows.joined)
 
         real = None if real_T is None else joined(real_T.unsqueeze(-1).astype("int32")).squeeze(-1).astype("bool")
         return Routing(*(joined(values) for values in routing)), real
@@ -168,6 +168,9 @@ class MoeBlock(nn.Layer):  # type: ignore[misc]
         """Where each token goes by one of the routers."""
         arch, bias_1E = self.arch, self.moe_statics.e_score_correction_bias[router : router + 1]
         choices = self.choices if router == 0 else None
+        given_Tk = choices.given if choices is not None and (self.training or choices.always) else None
+        if choices is not None and given_Tk is not None:
+            given_Tk = self.rowwise(given_Tk, choices.sequences, self.rows.cut)
         routing = route(
             x_TH,
             self.routers()[router],
@@ -175,11 +178,17 @@ class MoeBlock(nn.Layer):  # type: ignore[misc]
             num_selected=arch.num_selected,
             norm_min=arch.norm_min,
             scoring=arch.scoring,
-            given_Tk=None if choices is None or not (self.training or choices.always) else choices.given,
+            given_Tk=given_Tk,
         )
         if choices is not None:
-            choices.taken = routing.experts
+            choices.taken = self.rowwise(routing.experts, choices.sequences, self.rows.joined)
         return routing
+
+    @staticmethod
+    def rowwise(values_Tn: Tensor, num_rows: int, change: Callable[[Tensor], Tensor]) -> Tensor:
+        """[T, n] -> [T', n]: of other positions of each of the rows."""
+        size = values_Tn.shape[-1]
+        return change(values_Tn.reshape([num_rows, -1, size])).reshape([-1, size])
 
     def route_reduced(self, x_TH: Tensor, reduced: Reduced) -> Routing:
         """Where each token goes among fewer experts, by their place among these, as a router that has no others; with a choice

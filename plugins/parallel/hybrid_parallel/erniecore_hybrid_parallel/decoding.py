@@ -65,10 +65,14 @@ class DecodingModel:
             rounds.generating = True
             try:
                 yield
-                while rounds.announce(False):
-                    super().features(paddle.zeros([1, 1], "int64"))  # type: ignore[misc]
+                self.rest()
             finally:
                 rounds.generating = False
+
+    def rest(self) -> None:
+        """See ``DecodesWithRanks``: passes over one token, whose output nobody reads, for ranks that share experts."""
+        while self.rounds.announce(False):
+            super().features(paddle.zeros([1, 1], "int64"))  # type: ignore[misc]
 
     def cached_layers(self, count: int) -> Sequence[int]:
         """All, or those of this stage of a pipeline."""

@@ -116,6 +116,14 @@ class ContextShard:
             values = join(values, self.shard.comm, 1)
         return self.collected(values) if self.active else values
 
+    def cut(self, values: Tensor) -> Tensor:
+        """[B, S, n] -> [B, positions here, n]; the last position is repeated up to a length that all ranks can divide."""
+        length = values.shape[1]
+        if self.active:
+            places = np.minimum(self.mine(self.padded(length)), length - 1)
+            values = paddle.gather(values, paddle.to_tensor(places), axis=1)
+        return local_slice(values, self.shard.comm, 1) if self.shard.sequence else values
+
     def common(self, loss: Tensor) -> Tensor:
         """A loss of weights alone: ranks that share positions within a matrix sum its gradient."""
         return loss.detach() + (loss - loss.detach()) / self.inner

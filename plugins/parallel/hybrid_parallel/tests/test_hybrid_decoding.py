@@ -2,6 +2,7 @@
 numbers of passes, and none waits for another without end."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -24,6 +25,11 @@ RL = {
 }
 MOE = {**RL, "model": "moe", "model__router_aux_loss": 0.01}
 KL = {"method__kl": 0.1}
+#: completions of models that end at many tokens (``ENDS``): some end early, others go on in the next step. All are decoded
+#: together, as those of several processes are
+POOL = {"method__rollout_pool": 2, "method__max_new_tokens": 24, "method__rollout_batch_size": 0}
+ENDS = list(range(1, 320, 7))
+AGAIN = {"method__updates_per_rollout": 2}
 DISTILL = {"method": "distill", "train__accumulation": 2, "optimizer__epsilon": 1e-5, "checkpoint__export": "false"}
 DEEP = {"train__accumulation": 4, "train__batch_size": 1}
 ALONE = {
@@ -31,6 +37,9 @@ ALONE = {
     "grpo-moe": {**MOE, **KL, "method": "grpo", "method__zero_variance": "drop"},
     "grpo-sampler": {**RL, "method": "grpo", "model": "untied", "method__rollout_mantissa": 5},
     "grpo-replay": {**MOE, "method": "grpo", "method__router_replay": "sampler", "method__rollout_mantissa": 5},
+    "grpo-replay-again": {**MOE, **AGAIN, "method": "grpo", "method__router_replay": "learner", "train__recompute": "full"},
+    "grpo-pool": {**RL, **POOL, "method": "grpo", "model": "untied"},
+    "grpo-moe-pool": {**MOE, **POOL, "method": "grpo", "run__seed": 1},
     "grpo-lora": {**RL, "method": "grpo", "adapter__name": "lora", "adapter__rank": 4},
     "rloo": {**RL, **KL, "method": "rloo"},
     "rloo-moe": {**MOE, **KL, "method": "rloo"},
@@ -46,6 +55,10 @@ ALONE = {
     "deep-rloo": {**RL, **KL, **DEEP, "method": "rloo", "model": "deep-untied"},
     "deep-online-dpo": {**RL, **DEEP, "method": "online-dpo", "model": "deep"},
     "deep-upo": {**RL, **DEEP, "method": "upo", "model": "deep-untied"},
+    "deep-pool": {**RL, **POOL, **DEEP, "method": "grpo", "model": "deep"},
+    "deep-moe-pool": {**MOE, **POOL, **DEEP, "method": "grpo", "model": "deep-moe"},
+    "deep-again": {**RL, **KL, **DEEP, **AGAIN, "method": "grpo", "model": "deep"},
+    "deep-pool-again": {**RL, **POOL, **DEEP, **AGAIN, "method": "upo", "model": "deep-untied"},
     "deep-distill": {**DISTILL, **DEEP, "model": "deep"},
 }
 DATA = {"parallel__data": 2, "train__accumulation": 1}
@@ -75,13 +88,17 @@ CASES = {
             *(("grpo", layout | UNEVEN) for layout in (DATA, GRADIENTS, PARAMETERS)),
             *(("grpo-moe", layout | UNEVEN) for layout in (EXPERT, PARAMETERS | {"parallel__expert": 2})),
             ("grpo", CONTEXT),
+            *((name, layout) for name in ("grpo-replay", "grpo-replay-again") for layout in (CONTEXT, SEQUENCE)),
+            ("grpo-replay-again", CONTEXT | {"parallel__context_attention": "ring"}),
+            *(("grpo-pool", layout) for layout in (DATA, PARAMETERS, TENSOR)),
+            *(("grpo-moe-pool", layout) for layout in (EXPERT, EXPERT | UNEVEN, PARAMETERS | {"parallel__expert": 2})),
         ],
     ),
     "pipelines": (
         2,
         [
-            *((name, PIPELINE) for name in ("deep", "deep-moe", "deep-online-dpo")),
-            *((name, CHUNKS) for name in ("deep-moe", "deep-rloo", "deep-upo")),
+            *((name, PIPELINE) for name in ("deep", "deep-moe", "deep-online-dpo", "deep-pool", "deep-again")),
+            *((name, CHUNKS) for name in ("deep-moe", "deep-rloo", "deep-upo", "deep-pool-again")),
         ],
     ),
     "four": (
@@ -96,6 +113,12 @@ CASES = {
             ("deep", PIPELINE | TENSOR),
             ("deep", PIPELINE | CONTEXT),
             ("deep", {"parallel__pipeline": 4}),
+            ("grpo-replay", EXPERT | CONTEXT),
+            ("grpo-replay-again", CONTEXT | SEQUENCE),
+            ("grpo-moe-pool", EXPERT | TENSOR),
+            ("deep-pool", {**PIPELINE, **HALF}),
+            ("deep-moe-pool", {**PIPELINE, **HALF, "parallel__expert": 2}),
+            ("deep-again", PIPELINE | TENSOR),
             ("deep-moe", {**PIPELINE, **HALF, "parallel__expert": 2}),
             ("deep-moe", {**CHUNKS, "parallel__sharding": 2, "parallel__sharding_stage": 3, "train__accumulation": 2}),
         ],
@@ -122,25 +145,42 @@ def label(name, layout):
 
 
 @pytest.fixture(scope="module")
-def alone(words, hybrid_home, tmp_path_factory):
+def run_words(words, hybrid_home):
+    """``run_words(out, name, **layout)``: a run of ``ALONE``; with a pool, of a model that ends at ``ENDS``."""
+
+    def ending(model):
+        path = hybrid_home / f"{model}-ends"
+        if not path.exists():
+            shutil.copytree(hybrid_home / model, path)
+            config = json.loads((path / "config.json").read_text())
+            (path / "config.json").write_text(json.dumps({**config, "eos_token_id": ENDS}))
+        return path
+
+    def make(out, name, **layout):
+        options = ALONE[name]
+        pool = {"model__path": ending(options["model"])} if "method__rollout_pool" in options else {}
+        return words(out, data__eval=hybrid_home / "eval.jsonl", **{**options, **pool, **layout})
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def alone(run_words, tmp_path_factory):
     """Directories of the runs of one process; the eval split leaves one rank of two without a row in its last batch."""
     import erniecore
 
     place = tmp_path_factory.mktemp("alone")
-    for name, options in ALONE.items():
-        erniecore.run(overrides=words(place / name, data__eval=hybrid_home / "eval.jsonl", **options), console="none")
+    for name in ALONE:
+        erniecore.run(overrides=run_words(place / name, name), console="none")
     return place
 
 
 @pytest.fixture(scope="module", params=CASES)
-def together(request, words, hybrid_home, tmp_path_factory):
+def together(request, run_words, tmp_path_factory):
     """(cases, directory of their runs): all in one launch."""
-    place, rows = tmp_path_factory.mktemp("together"), hybrid_home / "eval.jsonl"
+    place = tmp_path_factory.mktemp("together")
     count, chosen = CASES[request.param]
-    cases = [
-        words(place / label(name, layout), data__eval=rows, **{**ALONE[name], "parallel__name": "hybrid", **layout})
-        for name, layout in chosen
-    ]
+    cases = [run_words(place / label(name, layout), name, parallel__name="hybrid", **layout) for name, layout in chosen]
     on_ranks(count, f"{HELPERS}:runs", cases, limit=1800.0)
     return chosen, place
 
@@ -174,8 +214,32 @@ def test_layouts_learn_what_one_process_learns(alone, together, compared):
 def test_the_runs_have_something_to_learn(alone):
     for name in ALONE:
         for step in steps(alone / name) if "distill" not in name else ():
-            assert step["reward/std"] > 0, name
             assert step["grad_norm"] > 1e-3, name
+            assert step.get("reward/std", 1.0) > 0, name  # further updates make no completions
+        if "pool" in name:
+            assert any(0 < step.get("begun_earlier", 0.0) < 1 for step in steps(alone / name)), name
+
+
+@pytest.mark.multiproc
+@pytest.mark.slow
+def test_a_pipeline_goes_on_with_its_completions_and_its_pool(alone, run_words, compared, tmp_path):
+    """Stopped between two updates of a rollout: bit for bit, and as one process does where one goes on with it."""
+    import erniecore
+
+    name, layout = "deep-pool-again", {"parallel__name": "hybrid", **CHUNKS}
+
+    def make(out, **more):
+        return run_words(tmp_path / out, name, **{"checkpoint__every": 1, **more})
+
+    on_ranks(2, f"{HELPERS}:runs", [make("whole", **layout)])
+    assert on_ranks(2, f"{HELPERS}:until", make("stopped", run__until=1, **layout)) == [True, True]
+    shutil.copytree(tmp_path / "stopped", tmp_path / "one", ignore=shutil.ignore_patterns("control", "logs"))
+    on_ranks(2, f"{HELPERS}:runs", [make("stopped", **layout)])
+    erniecore.run(overrides=make("one"), console="none")
+    for out in ("stopped", "one"):
+        assert [step["step"] for step in steps(tmp_path / out)] == [1, 2, 3]
+    assert compared(tmp_path / "whole", tmp_path / "stopped").weights() == 0
+    assert compared(alone / name, tmp_path / "one").weights() <= 1e-5
 
 
 @pytest.mark.multiproc

@@ -11,7 +11,6 @@ REPLAY = {
     "method__max_new_tokens": 8,
     "method__router_replay": "learner",
 }
-POOL = {**REPLAY, "method__router_replay": "none", "method__rollout_pool": 2}
 LM_EVAL = {"callbacks__lm-eval__tasks": "[text]"}
 SHARDED = {"parallel__sharding": 2}
 #: (changes, key, words of the message)
@@ -39,14 +38,6 @@ CASES = [
     ),
     ({"parallel__context": 2, "quantizer__name": "fp8-qat"}, "parallel.context", "all its positions"),
     ({**REPLAY, "parallel__pipeline": 2}, "method.router_replay", "parallel.pipeline"),
-    ({**POOL, "parallel__pipeline": 2}, "method.rollout_pool", "parallel.pipeline"),
-    (
-        {**POOL, "method__rollout_pool": 1, "method__updates_per_rollout": 2, "parallel__pipeline": 2},
-        "method.updates_per_rollout",
-        "parallel.pipeline",
-    ),
-    ({**POOL, "parallel__data": 2, "parallel__expert": 2}, "method.rollout_pool", "parallel.expert"),
-    ({**REPLAY, "parallel__context": 2}, "method.router_replay", "parallel.context"),
     ({**LM_EVAL, "parallel__pipeline": 2}, "parallel.pipeline", "whole models"),
     ({**LM_EVAL, "model": "moe", "parallel__data": 2, "parallel__expert": 2}, "parallel.expert", "whole models"),
     ({"model": "moe", "model__capacity": "[1, 1, 1]", "parallel__context": 2}, "parallel.context", "whole rows"),
