@@ -117,6 +117,9 @@ class SequenceShard(Protocol):
         """A loss of weights alone, which every rank computes: such that its gradient is summed once."""
         ...
 
+    def largest(self, values: Tensor) -> Tensor:
+        return values
+
 
 class WholeSequences:
     """Every rank has every position: the :class:`SequenceShard` of a model that no strategy has cut."""
@@ -132,6 +135,10 @@ class WholeSequences:
 
     def common(self, loss: Tensor) -> Tensor:
         return loss
+
+    def largest(self, values: Tensor) -> Tensor:
+        """Elementwise the largest of the ranks with other positions of the same sequences."""
+        ...
 
 
 @runtime_checkable

@@ -128,6 +128,10 @@ class ContextShard:
         """A loss of weights alone: ranks that share positions within a matrix sum its gradient."""
         return loss.detach() + (loss - loss.detach()) / self.inner
 
+    def largest(self, values: Tensor) -> Tensor:
+        """Elementwise over the ranks of the context; those within a matrix have the same inputs, or ask for themselves."""
+        return self.context.all_max(values.clone())
+
 
 class RowAttention:
     """What the row indices of shared rows carry: attention of the positions here to those of the whole row.
@@ -159,12 +163,13 @@ class RowIds:
     """What the ids of shared rows carry: those that come later in the row, and what a model needs to share work that belongs to
     some of the positions, such as images. See ``erniecore.api.parallel.ShardedIds``."""
 
-    def __init__(self, shard: ContextShard, ids: NDArray[Any]) -> None:
-        self.shard, self.ids, self.mine = shard, ids, shard.mine(ids.shape[1])
+    def __init__(self, shard: ContextShard, ids: NDArray[Any], length: int) -> None:
+        self.shard, self.ids, self.mine, self.length = shard, ids, shard.mine(ids.shape[1]), length
         self.num_ranks, self.rank = shard.context.size, shard.context.index
 
     def shifted(self, steps: int) -> Tensor:
-        return paddle.to_tensor(np.roll(self.ids, -steps, axis=1)[:, self.mine])
+        rolled = np.roll(self.ids[:, : self.length], -steps, axis=1)
+        return paddle.to_tensor(_continued(rolled, self.ids.shape[1])[:, self.mine])
 
     def own(self, values: NDArray[Any]) -> NDArray[Any]:
         more = self.ids.shape[1] - values.shape[1]
@@ -229,7 +234,9 @@ class SharedRows:
             raise ValueError("positions follow from whole rows: give position_ids beside the further inputs")
         length = input_ids.shape[1]
         ids, places, ends = whole_rows(shard, input_ids, position_ids, attention_mask, startend_row_indices)
-        found = inner(*_own(shard, ids), **_masks(shard, places, ends), **inputs)
+        if inputs:  # a placeholder that is repeated would have no image
+            ids[:, length:] = 0
+        found = inner(*_own(shard, ids, length), **_masks(shard, places, ends), **inputs)
 
         def joined(hidden: Tensor) -> Tensor:
             whole = shard.joined(hidden)
@@ -253,7 +260,11 @@ def whole_rows(
     shard: ContextShard, ids: Tensor, places: Tensor | None, mask: Tensor | None, ends: Tensor | None
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int32]]:
     """Ids, positions (also [B, padded S, axes]) and row indices [B, padded S]; what is hidden, by whatever argument, is hidden by
-    its row index."""
+    its row index.
+
+    What is added at the end repeats the last position, which sees what that one sees and is seen by nobody: the largest value
+    of the hidden states, by which they may be rounded, stays what it is without it (but for experts, which compute no padding).
+    """
     ids_BS = ids.numpy()
     batch, length = ids_BS.shape
     size = shard.padded(length)
@@ -272,15 +283,19 @@ def whole_rows(
         ends_BS = np.full((batch, length), size)
     if mask is not None:
         ends_BS = np.where(mask.numpy() != 0, ends_BS, columns)
-    more = ((0, 0), (0, size - length))
     padding = np.broadcast_to(np.arange(length, size), (batch, size - length))
-    ends_BS = np.concatenate([ends_BS, padding], axis=1).astype(np.int32)
-    axes = ((0, 0),) * (places_BS.ndim - 2)
-    return np.pad(ids_BS, more), np.pad(places_BS, (*more, *axes)), ends_BS
+    ends_BS = np.concatenate([np.where(ends_BS >= length, size, ends_BS), padding], axis=1).astype(np.int32)
+    return _continued(ids_BS, size), _continued(places_BS, size), ends_BS
 
 
-def _own(shard: ContextShard, ids: NDArray[Any]) -> tuple[Tensor]:
-    rows = RowIds(shard, ids)
+def _continued(values_BS: NDArray[Any], size: int) -> NDArray[Any]:
+    """[B, S, …] -> [B, size, …]: the last column once more as often as it takes."""
+    more = ((0, 0), (0, size - values_BS.shape[1]), *((0, 0),) * (values_BS.ndim - 2))
+    return np.pad(values_BS, more, mode="edge")
+
+
+def _own(shard: ContextShard, ids: NDArray[Any], length: int) -> tuple[Tensor]:
+    rows = RowIds(shard, ids, length)
     own = paddle.to_tensor(rows.own(ids))
     ops.sharded_ids.bind(own, rows)
     return (own,)

@@ -42,6 +42,27 @@ def test_experts_on_several_ranks_of_rows(large):
     assert check(HybridConfig(pipeline=6, expert=8, data=8), 48, shape, layout, shapes, 12).wrong == ()
 
 
+def test_the_recipe_in_fp8_has_a_rank_map_and_a_plan_with_context(large, capsys):
+    """ERNIEKit's layout of the 300B model in FP8, tensor 8 and pipeline 2, and each row on two ranks."""
+    import json
+
+    from erniecore.cli.app import main
+
+    shape, layout, shapes = large
+    assert check(HybridConfig(tensor=8, pipeline=2, context=2, sequence=True), 32, shape, layout, shapes, 8).wrong == ()
+    words = ["plan", "--model", "ernie45-moe", "model.size=300b-a47b", "--method", "sft", "--quantizer", "fp8-qat"]
+    words += ["--parallel", "hybrid", "parallel.tensor=8", "parallel.pipeline=2", "parallel.sequence=true"]
+    words += ["train.accumulation=8", "train.recompute=full", "--device", "cuda", "--seq", "8192", "--json"]
+    plans = []
+    for more in ([], ["parallel.context=2"]):
+        assert main([*words, *more]) == 0
+        plans.append(json.loads(capsys.readouterr().out)["estimate"]["stages"])
+    assert [len(stages) for stages in plans] == [2, 2]
+    for whole, half in zip(*plans, strict=True):
+        assert half["weights"] == whole["weights"]
+        assert half["activations"] < 0.6 * whole["activations"]
+
+
 def test_a_parameter_without_a_place_is_found(large):
     shape, layout, shapes = large
     rules = tuple(rule for rule in layout.rules if rule[0] != "*.self_attn.o_proj.weight")

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import paddle  # noqa: TID253
 from paddle import Tensor  # noqa: TID253
 
+from erniecore.api.experts import SequenceShard, WholeSequences
 from erniecore.api.quantizer import RankGroup
 
 #: the largest values of a part -> those of the whole
@@ -31,10 +32,12 @@ class AmaxReduction:
     Attributes:
         weights: of the ranks' parts of the weight; ``None``: it is whole here, as each expert is.
         inputs: of their parts of the inputs; ``None``: all have the same.
+        positions: of their positions of the same sequences.
     """
 
     def __init__(self, *, weights: RankGroup | None = None, inputs: RankGroup | None = None) -> None:
         self.weights, self.inputs = weights, inputs
+        self.positions: SequenceShard = WholeSequences()
 
     def __deepcopy__(self, memo: dict[int, object]) -> AmaxReduction:
         return self
@@ -52,4 +55,4 @@ class AmaxReduction:
             sources = paddle.arange(rows.sources).unsqueeze(1)
             masked = paddle.where(rows.source == sources, each, paddle.zeros_like(each))
             largest = masked.max(axis=1) if transformed.size else paddle.zeros([rows.sources])
-        return largest if self.inputs is None else self.inputs.all_max(largest.clone())
+        return self.positions.largest(largest if self.inputs is None else self.inputs.all_max(largest.clone()))

@@ -24,6 +24,10 @@ class Fp8Config(Patterns):
         scales."""
         return 0, 1.0
 
+    def scales_of_rows(self) -> dict[str, str]:
+        """Settings whose scales are of gradients of several positions together -> of what."""
+        return {}
+
 
 class StaticConfig(Fp8Config):
     """Settings of static activation scales, one per layer."""
@@ -66,6 +70,11 @@ for each; an export to FastDeploy then rounds some values again.",
         description="Round output gradients to E5M2 when computing weight gradients, with inputs rounded as in the forward pass.",
     )
 
+    def scales_of_rows(self) -> dict[str, str]:
+        """Gradients in E5M2 have one scale."""
+        rounded = {"input_gradient": self.input_gradient, "weight_gradient": self.weight_gradient}
+        return {key: "the whole gradient, which has one scale" for key, dtype in rounded.items() if dtype != "exact"}
+
 
 class BlockConfig(Fp8Config):
     """Dynamic power-of-two scales: one per 128 inputs of a token, one per 128x128 block of a weight."""
@@ -73,3 +82,7 @@ class BlockConfig(Fp8Config):
     weight_gradient: Literal["exact", "e4m3"] = Field(
         "e4m3", description="Dtype of the matrix product of weight gradients; `e4m3` like the others."
     )
+
+    def scales_of_rows(self) -> dict[str, str]:
+        """Of a weight's gradient, 128 rows share a scale."""
+        return {} if self.weight_gradient == "exact" else {"weight_gradient": "the 128 rows that share a scale"}

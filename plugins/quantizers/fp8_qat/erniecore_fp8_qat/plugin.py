@@ -11,11 +11,6 @@ from erniecore.api import ConfigError, UsageError, hookimpl
 from erniecore.api.quantizer import QuantizerCapability, QuantizerPlugin
 from erniecore_fp8_qat.config import BlockConfig, Fp8Config, IntConfig, QatConfig
 
-#: axes of a parallel strategy -> why a scale is not that of one process there
-_REFUSED = {
-    "context": "the scale of a batch is that of all its positions, which no rank has",
-}
-
 
 class _Fp8(QuantizerPlugin):
     """Trains the weights themselves: rounded in each forward pass, updated unrounded."""
@@ -37,15 +32,15 @@ class _Fp8(QuantizerPlugin):
 
     @hookimpl
     def ernie_check_settings(self, settings: Any) -> None:
-        """All weights are trained, and a rank has whole batches of the layers that it has."""
+        """All weights are trained, and a rank has what a gradient's scale is of."""
         if settings.adapter is not None:
             message = (
                 f"{self.name} trains the weights themselves: leave the adapter out, or train it beside wint8 or nf4"
             )
             raise ConfigError.at("adapter", message)
-        for axis, reason in _REFUSED.items():
-            if settings.parallel.degree(axis) > 1:
-                raise ConfigError.at(f"parallel.{axis}", f"{self.name} does not go with it: {reason}; set it to 1")
+        for key, reason in settings.quantizer.scales_of_rows().items():
+            if settings.parallel.degree("context") > 1:
+                raise ConfigError.at(f"quantizer.{key}", f"with parallel.context no rank has {reason}: set it to exact")
 
     @hookimpl
     def ernie_quantize_model(self, config: Any, model: Any, phase: str) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 import paddle  # noqa: TID253
 from paddle import Tensor, nn  # noqa: TID253
 
+from erniecore.api.experts import SequenceShard
 from erniecore_fp8_qat.amax import AmaxReduction, SourcedRows
 from erniecore_fp8_qat.recipes import Recipe
 
@@ -42,6 +43,10 @@ class InputScale(nn.Layer):  # type: ignore[misc]
             self.quantizer_state = NAMES
             self.register_buffer("activation_scale", paddle.zeros([1]))
             self.register_buffer("activation_steps", paddle.zeros([1], "int32"))
+
+    def shard_sequences(self, shard: SequenceShard) -> None:
+        """See ``SequenceStatistics``: the scale of a batch is that of all its positions."""
+        self.amax.positions = shard
 
     def take_scale(self, other: InputScale) -> None:
         """Go on with the scale of ``other``."""

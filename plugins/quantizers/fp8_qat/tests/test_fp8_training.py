@@ -253,13 +253,34 @@ def test_unknown_pattern_is_refused(make_model):
         quantized(qat, make_model("dense"), layers=("qproj",))
 
 
-def test_adapters_and_parted_batches_are_refused_by_name():
-    for adapter, axis, key in ((object(), {}, "adapter"), (None, {"context": 2}, "parallel.context")):
-        settings = SimpleNamespace(
-            adapter=adapter, parallel=SimpleNamespace(degree=lambda name, axis=axis: axis.get(name, 1))
-        )
-        with pytest.raises(ConfigError, match=key):
-            qat.ernie_check_settings(settings)
+def checked(plugin, adapter=None, context=1, **config):
+    """The keys of what the plugin refuses."""
+    parallel = SimpleNamespace(degree=lambda axis: context if axis == "context" else 1)
+    settings = SimpleNamespace(adapter=adapter, parallel=parallel, quantizer=plugin.Config(**config))
+    try:
+        plugin.ernie_check_settings(settings)
+    except ConfigError as error:
+        return [problem.key for problem in error.problems]
+    return []
+
+
+def test_adapters_are_refused_by_name():
+    assert checked(qat, adapter=object()) == ["adapter"]
+
+
+@pytest.mark.parametrize(
+    ("plugin", "config", "refused"),
+    [
+        (qat, {}, None),
+        (qat, {"input_gradient": "e5m2"}, "input_gradient"),
+        (qat, {"weight_gradient": "e5m2"}, "weight_gradient"),
+        (block, {}, "weight_gradient"),
+        (block, {"weight_gradient": "exact"}, None),
+    ],
+)
+def test_scales_of_rows_that_no_rank_has_are_refused(plugin, config, refused):
+    assert checked(plugin, context=2, **config) == ([f"quantizer.{refused}"] if refused else [])
+    assert checked(plugin, **config) == []
 
 
 def test_ignored_layers_stay(make_model):
