@@ -118,7 +118,8 @@ class SequenceShard(Protocol):
         ...
 
     def largest(self, values: Tensor) -> Tensor:
-        return values
+        """Elementwise the largest of the ranks with other positions of the same sequences."""
+        ...
 
 
 class WholeSequences:
@@ -137,8 +138,7 @@ class WholeSequences:
         return loss
 
     def largest(self, values: Tensor) -> Tensor:
-        """Elementwise the largest of the ranks with other positions of the same sequences."""
-        ...
+        return values
 
 
 @runtime_checkable

@@ -36,7 +36,11 @@ CASES = [
         "parallel.sharding_stage",
         "lisa works with 1",
     ),
-    ({"parallel__context": 2, "quantizer__name": "fp8-block"}, "quantizer.weight_gradient", "128 rows"),
+    (
+        {"model": "untied", "parallel__context": 2, "quantizer__name": "fp8-block"},
+        "quantizer.name",  # what the user has set
+        "set quantizer.weight_gradient=exact",
+    ),
     ({**REPLAY, "parallel__pipeline": 2}, "method.router_replay", "parallel.pipeline"),
     ({**LM_EVAL, "parallel__pipeline": 2}, "parallel.pipeline", "whole models"),
     ({**LM_EVAL, "model": "moe", "parallel__data": 2, "parallel__expert": 2}, "parallel.expert", "whole models"),

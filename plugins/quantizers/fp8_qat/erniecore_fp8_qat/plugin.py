@@ -40,7 +40,8 @@ class _Fp8(QuantizerPlugin):
             raise ConfigError.at("adapter", message)
         for key, reason in settings.quantizer.scales_of_rows().items():
             if settings.parallel.degree("context") > 1:
-                raise ConfigError.at(f"quantizer.{key}", f"with parallel.context no rank has {reason}: set it to exact")
+                message = f"with parallel.context no rank has {reason}: set quantizer.{key}=exact"
+                raise ConfigError.at(f"quantizer.{key}", message)
 
     @hookimpl
     def ernie_quantize_model(self, config: Any, model: Any, phase: str) -> Any:
