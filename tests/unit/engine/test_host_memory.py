@@ -30,3 +30,29 @@ def test_freed_blocks_are_returned_once_asked():
     assert int(lost) < 16
     assert released == "True"
     assert int(returned) > 120
+
+
+_LARGE = """
+from erniecore.builtin.cpu import keep_freed_memory
+from erniecore_system.memory import return_blocks
+
+def resident():
+    return int(re.search(r"VmRSS:\\s+(\\d+)", open("/proc/self/status").read())[1]) // 1024
+
+assert keep_freed_memory()
+assert return_blocks(64 << 20)
+large, small = bytearray(160 << 20), bytearray(48 << 20)
+full = resident()
+del large
+without = resident()
+del small
+print(full - without, without - resident())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+def test_large_blocks_go_back_by_themselves_and_small_ones_are_kept():
+    done = subprocess.run([sys.executable, "-c", f"import re{_LARGE}"], capture_output=True, text=True, check=True)
+    large, small = done.stdout.split()
+    assert int(large) > 150
+    assert int(small) < 16

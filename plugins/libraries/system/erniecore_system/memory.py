@@ -18,6 +18,8 @@ _GROUP_FILES = (
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
+#: parameter of mallopt (malloc.h)
+_M_MMAP_THRESHOLD = -3
 
 
 class HostMemory(NamedTuple):
@@ -120,3 +122,15 @@ def release_freed() -> bool:
     if platform.libc_ver()[0] != "glibc":
         return False
     return bool(ctypes.CDLL(None).malloc_trim(0))
+
+
+def return_blocks(least: int) -> bool:
+    """From now on, have blocks of at least ``least`` bytes mapped one by one, so that each goes back to the system when it is
+    freed; whether the C library can (glibc).
+
+    A heap keeps what is freed, and what is smaller is cut from it: of a large block that comes again and again, such as a head
+    that is gathered for every pass, it would hold more than one.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    return bool(ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, least))

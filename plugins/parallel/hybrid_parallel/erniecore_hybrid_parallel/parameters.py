@@ -17,6 +17,7 @@ from math import prod
 from typing import Any
 
 import paddle  # noqa: TID253
+from erniecore_system.memory import return_blocks
 from paddle import Tensor, nn  # noqa: TID253
 from paddle.autograd import PyLayer  # noqa: TID253
 
@@ -30,6 +31,10 @@ from erniecore_hybrid_parallel.prefetch import Gathered, Prefetch
 
 #: parameters with fewer elements stay whole: fetching them costs more than keeping them
 SMALLEST = 1024
+#: parameters with at least so many elements have a message of their own, whose memory they take
+LARGE = 1 << 20
+#: bytes of blocks that go back to the system when they are freed, as whole heads are after every pass
+RETURNED = 128 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +80,8 @@ class ParameterShards:
         """``unit``'s parameters are whole from here on, those of the unit before are ranges again. ``backward``: for the
         gradients of its outputs."""
         if self._inside is not unit:
+            self.leave()
             ahead = self.prefetch.take(unit)
-            self._leave()
             for member, whole in gathered(unit.shared_members) if ahead is None else ahead:
                 flat = paddle.empty([0], member.parameter.dtype)
                 share_memory(member.parameter, flat)
@@ -124,10 +129,11 @@ class ParameterShards:
 
     def release(self) -> None:
         """All parameters are ranges, and nothing is on its way."""
-        self._leave()
+        self.leave()
         self.prefetch.rest()
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
+        """The parameters of the unit that was entered last are ranges again; no head is kept for further uses."""
         for parameter, flat in self._flat:
             share_memory(flat, parameter)
         self._inside, self._flat, self._heads = None, [], []
@@ -193,6 +199,7 @@ class LookUp:
         if not self.shared_members or self.shards.keeps(self):
             return own(ids)
         (member,) = self.shared_members
+        self.shards.leave()  # a pass begins: the head of the one before would be there beside the table
 
         def look_up(whole: Tensor) -> Tensor:
             self.__dict__["weight"] = whole  # before the parameter of this name
@@ -272,6 +279,7 @@ def prepare(model: Any, layout: Layout, shards: ParameterShards) -> Any:
 
     What the layout cuts among tensor ranks is large; what it leaves whole (norms, routers) stays whole here too."""
     shards.prepared = True
+    return_blocks(RETURNED)
     layers = dict(model.named_sublayers(include_self=True))
     head_weight, transposed, _ = model.head()
     done = set[str]()
@@ -319,11 +327,12 @@ def gathered(members: Iterable[Member]) -> Iterator[tuple[Member, Tensor]]:
 
 
 def messages(members: Iterable[Member]) -> Iterator[tuple[list[Member], Tensor]]:
-    """One message for the members of one group and dtype: this rank's ranges of them, each with zeros behind it up to the length
-    that it has on all ranks."""
+    """One message for each large member, and one for the others of a group and dtype: this rank's ranges of them, each with zeros
+    behind it up to the length that it has on all ranks."""
     kinds: dict[Any, list[Member]] = {}
     for member in members:
-        kinds.setdefault((member.place.sharding.ranks, member.parameter.dtype), []).append(member)
+        alone = member.name if prod(member.place.flat_of or ()) >= LARGE else ""
+        kinds.setdefault((member.place.sharding.ranks, member.parameter.dtype, alone), []).append(member)
     for same in kinds.values():
         flat = []
         for member in same:
