@@ -306,22 +306,6 @@ def test_error_at_the_end_does_not_hide_the_error_of_the_run(maker):
         maker.finish(maker.run())
 
 
-def test_what_callbacks_save_at_the_end_of_a_step_is_never_ahead_of_the_events(maker):
-    seen = []
-
-    class Saves(Plugin):
-        kind, name, summary = "callback", "saves", "for tests"
-
-        @hookimpl
-        def ernie_step_end(self, run, step):
-            lines = (run.out / "events.jsonl").read_text().splitlines()
-            seen.append([e["step"] for e in map(json.loads, lines) if e["event"] == "step"] == list(range(1, step + 1)))
-
-    maker.plugins["callback"] = [*maker.plugins["callback"], Saves()]
-    maker.finish(maker.run())
-    assert seen == [True] * 6
-
-
 def test_step_without_anything_to_learn_has_no_loss_and_goes_on(maker):
     from dataclasses import replace
 

@@ -3,8 +3,6 @@
 from types import SimpleNamespace
 
 import numpy as np
-import paddle
-from erniecore_hybrid_parallel.parameters import LARGE, Member, gathered, messages
 
 
 class Twice:
@@ -16,17 +14,24 @@ class Twice:
         self.given = []
 
     def all_gather(self, flat):
+        import paddle
+
         self.given.append(paddle.concat([flat, flat]))
         return self.given[-1]
 
 
 def member(name, shape, group):
     """This rank's half: 0, 1, 2, …"""
+    import paddle
+    from erniecore_hybrid_parallel.parameters import Member
+
     half = paddle.arange(-(-int(np.prod(shape)) // 2), dtype="float32")
     return Member(name, half, SimpleNamespace(sharding=group, flat_of=shape))
 
 
 def test_large_members_have_a_message_and_its_memory_and_small_ones_share_one():
+    from erniecore_hybrid_parallel.parameters import LARGE, gathered, messages
+
     group = Twice()
     members = [member("a", (2, 3), group), member("large", (LARGE // 8, 8), group), member("b", (5,), group)]
     assert [[one.name for one in same] for same, _ in messages(members)] == [["a", "b"], ["large"]]
