@@ -1,5 +1,6 @@
 """The replay buffer: order of the data, no length bias, what goes on in the next step, checkpoints."""
 
+from contextlib import nullcontext
 from threading import Barrier, Thread
 
 import numpy as np
@@ -227,6 +228,34 @@ def test_decoding_goes_on_until_the_completions_of_other_processes_have_ended():
     nothing = {"max_new_tokens": [], "ended": lambda own: next(none)}
     assert roll_out(toy_model(), TOKENIZER, [], sampling=sampling, **nothing) == []
     assert next(none, None) is None  # one without anything to decode asks as often as the others
+
+
+def test_ranks_that_share_passes_rest_before_they_ask():
+    """And one with nothing to decode rests as often, so that it makes the passes that the others need."""
+    model, order = toy_model(), []
+
+    class Shared(type(model)):
+        def decoding(self):
+            return nullcontext()
+
+        def rest(self):
+            order.append("rest")
+
+        def cached_layers(self, count):
+            return range(count)
+
+    model.__class__ = Shared
+    asked = iter([False] * 5 + [True])
+
+    def ended(own):
+        order.append(own)
+        return next(asked)
+
+    sampling = Sampling(do_sample=True, seed=5)
+    (one,) = roll_out(model, TOKENIZER, [[1, 80, 81]], sampling=sampling, max_new_tokens=3, until=1, ended=ended)
+    assert len(one.ids) <= 3
+    assert order[::2] == ["rest"] * 6
+    assert order[1::2] == [False] * (len(one.ids) - 1) + [True] * (7 - len(one.ids))
 
 
 def test_a_rollout_goes_on_where_it_was():

@@ -4,6 +4,9 @@ norms, evaluation, metrics, weights and moments of one process after three steps
 The model has four layers, so that pipelines divide it, a multi-token-prediction layer, and norms that are scaled by their place.
 """
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 from erniecore_checkpoint.reader import load_checkpoint
 from erniecore_conformance.processes import on_ranks
@@ -202,3 +205,27 @@ def test_gates_and_routers_have_moved(alone, new, tmp_path):
     routers = [key for key in found["without"] if key.endswith("mlp.gate.weight")]
     assert routers
     assert all(abs(found["decoupled"][key] - found["without"][key]).max() > 1e-4 for key in routers)
+
+
+@pytest.mark.parametrize(("context", "inner"), [(2, 1), (1, 2), (2, 2), (3, 2)])
+def test_choices_of_whole_rows_are_cut_to_the_positions_of_each_rank(context, inner):
+    """Of a row that the ranks do not divide: the last position is repeated."""
+    import paddle
+    from erniecore_hybrid_parallel.positions import ContextShard
+    from erniecore_hybrid_parallel.tensor import Shard
+
+    values = np.arange(2 * 13 * 3).reshape([2, 13, 3])
+    found = []
+    for rank in range(context):
+        parts = []
+        for index in range(inner):
+            tensor, rows = SimpleNamespace(size=inner, index=index), SimpleNamespace(size=context, index=rank)
+            shard = ContextShard(rows, Shard(tensor, sequence=inner > 1))
+            parts.append(shard.cut(paddle.to_tensor(values)).numpy())
+            assert parts[-1].shape == (2, shard.here(13), 3)
+            with shard.whole():
+                np.testing.assert_array_equal(shard.cut(paddle.to_tensor(values)).numpy(), values)
+        found.append(np.concatenate(parts, axis=1))
+    whole = np.concatenate(found, axis=1)[:, np.argsort(shard.order(shard.padded(13)))]
+    np.testing.assert_array_equal(whole[:, :13], values)
+    assert (whole[:, 13:] == values[:, -1:]).all()
