@@ -217,15 +217,15 @@ def test_choices_of_whole_rows_are_cut_to_the_positions_of_each_rank(context, in
     values = np.arange(2 * 13 * 3).reshape([2, 13, 3])
     found = []
     for rank in range(context):
-        pieces = []
+        slices = []
         for index in range(inner):
             tensor, rows = SimpleNamespace(size=inner, index=index), SimpleNamespace(size=context, index=rank)
             shard = ContextShard(rows, Shard(tensor, sequence=inner > 1))
-            pieces.append(shard.cut(paddle.to_tensor(values)).numpy())
-            assert pieces[-1].shape == (2, shard.here(13), 3)
+            slices.append(shard.cut(paddle.to_tensor(values)).numpy())
+            assert slices[-1].shape == (2, shard.here(13), 3)
             with shard.whole():
                 np.testing.assert_array_equal(shard.cut(paddle.to_tensor(values)).numpy(), values)
-        found.append(np.concatenate(pieces, axis=1))
+        found.append(np.concatenate(slices, axis=1))
     whole = np.concatenate(found, axis=1)[:, np.argsort(shard.order(shard.padded(13)))]
     np.testing.assert_array_equal(whole[:, :13], values)
     assert (whole[:, 13:] == values[:, -1:]).all()
