@@ -146,9 +146,8 @@ def step_time(job: Job, cluster: Cluster, chosen: ParallelLayout, option: Option
     each = [micro_batches * part for part in slowest]
     if chosen.shares:  # the rank that is done last; ``slowest`` is one micro-batch on the slowest of all
         speeds = rank_speeds(cluster, chosen)
-        each[0] = slowest[0] * max(
-            share * min(speeds) / speed for share, speed in zip(chosen.shares, speeds, strict=True)
-        )
+        least = min(speeds)
+        each[0] = slowest[0] * max(share * least / speed for share, speed in zip(chosen.shares, speeds, strict=True))
     bubble = (chosen.pipeline - 1) * sum(slowest) + passed_on(job, cluster, chosen, micro_batches)
     gradients, update = at_the_end(job, cluster, chosen, option, bounds)
     return StepTime(each[0], each[1], each[2], each[3], each[4], bubble, gradients, update)

@@ -6,7 +6,7 @@ A group's link is the slowest between any two of its members, whatever the order
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 
@@ -82,6 +82,17 @@ class Links:
         return np.repeat(
             [number if has else 0 for number, (_, has) in zip(numbers, counts, strict=True)], [n for n, _ in counts]
         )
+
+    @cached_property
+    def kinds_of_accelerators(self) -> tuple[Sequence[Machines], Numbers]:
+        """What accelerators alone can do, as machines of one without links, and of each accelerator which of these it is."""
+        known: dict[Machines, int] = {}
+        each = []
+        for group in self.machines:
+            host = group.host_memory // group.accelerators
+            one = replace(group, count=1, accelerators=1, host_memory=host, links=(), network=0.0)
+            each.append(known.setdefault(one, len(known)))
+        return list(known), np.array(each)[self.machine]
 
     def rates(self, one: Numbers, other: Numbers) -> Rates:
         """Bytes per second between accelerators, two by two."""
@@ -159,13 +170,9 @@ def along(links: Links, layout: ParallelLayout, at: Numbers) -> dict[str, Link]:
 
 def placed(cluster: Cluster, links: Links, at: Numbers, found: Mapping[str, Link]) -> Cluster:
     """The cluster as the places of a layout see it, in their order."""
-    kinds: list[Machines] = []
-    machines = links.machine[at]
-    starts = np.flatnonzero(np.r_[True, machines[1:] != machines[:-1]])
-    for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(machines)], strict=True):
-        group = links.machines[int(machines[start])]
-        host = group.host_memory // group.accelerators
-        one = replace(group, count=end - start, accelerators=1, host_memory=host, links=(), network=0.0)
-        same = bool(kinds) and replace(kinds[-1], count=one.count) == one
-        kinds[-1:] = [replace(one, count=kinds[-1].count + one.count)] if same else [*kinds[-1:], one]
-    return replace(cluster, machines=tuple(kinds), links=(), along=dict(found))
+    kinds, numbers = links.kinds_of_accelerators
+    mine = numbers[at]
+    starts = np.flatnonzero(np.r_[True, mine[1:] != mine[:-1]])
+    runs = list(zip(mine[starts].tolist(), np.diff(np.r_[starts, len(mine)]).tolist(), strict=True))
+    alike = {run: replace(kinds[run[0]], count=run[1]) for run in set(runs)}
+    return replace(cluster, machines=tuple(alike[run] for run in runs), links=(), along=dict(found))
