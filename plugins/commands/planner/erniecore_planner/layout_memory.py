@@ -5,7 +5,7 @@ Letters as in ``activations``; t, c, p, s, e: ranks along tensor, context, pipel
 
 * dense weights are cut by t, experts by e t; stage 3 of sharding cuts both once more, optimizer state from stage 1 on,
   gradients from stage 2 on. Ranks that hold the same experts are s / e of the sharding ranks, at least one. In stage 3 the
-  layer at work is whole, its message too, and the layers whose parameters are gathered ahead.
+  layer at work is whole, and the layers whose parameters are gathered ahead; another one is counted for messages.
 * with `sequence` the residual stream between matrices is cut by t too; a layer gathers it while it runs.
 * tower and joint are whole on every rank of the first stage.
 * a stage i of p holds the activations of min(m, p - i) micro-batches (one forward, one backward; Narayanan et al., 2019,

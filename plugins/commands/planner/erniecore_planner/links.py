@@ -174,5 +174,5 @@ def placed(cluster: Cluster, links: Links, at: Numbers, found: Mapping[str, Link
     mine = numbers[at]
     starts = np.flatnonzero(np.r_[True, mine[1:] != mine[:-1]])
     runs = list(zip(mine[starts].tolist(), np.diff(np.r_[starts, len(mine)]).tolist(), strict=True))
-    alike = {run: replace(kinds[run[0]], count=run[1]) for run in set(runs)}
-    return replace(cluster, machines=tuple(alike[run] for run in runs), links=(), along=dict(found))
+    groups = {run: replace(kinds[run[0]], count=run[1]) for run in set(runs)}
+    return replace(cluster, machines=tuple(groups[run] for run in runs), links=(), along=dict(found))

@@ -88,18 +88,18 @@ def holds(job: Job, work: Work, chosen: ParallelLayout, parts: Sequence[tuple[in
     gradients = job.gradient * (part_trained if level >= 2 else mine_trained)
     optimizer = job.state(part_trained, tables / shards) if level else job.state(mine_trained, tables)
     message = min(mine_trained, float(MESSAGE)) * job.gradient if chosen.data_size > 1 else 0.0
-    buffers = 2 * message + ((2 + chosen.prefetch) * job.weight * largest if level == 3 else 0.0)
+    whole = whole_for_a_time(job, chosen, parts, largest) if level == 3 else 0
+    buffers = 2 * message + whole
     micro_batches = job.rows // (chosen.data_size * job.micro)
     in_flight = min(micro_batches, chosen.pipeline - stage)
     made = in_flight_at_once(made_by(job.shape, work, chosen, parts), in_flight)
     resident = weights + reference + optimizer
-    table = job.shape.vocab * job.shape.hidden / chosen.tensor if job.adapter is None else 0.0
-    biggest = 4 * table if has_table(job.shape, parts) else 0.0
+    biggest = 4 * table_of(job, chosen, parts) if job.adapter is None else 0.0
     states = States(round(resident), round(gradients), round(biggest / (shards if level else 1)))
     gathered = round(job.weight * (parameters - sharded)) if level == 3 and job.generates else 0
     passing = max(
         gathered,
-        transient(states, made, accumulation=micro_batches if chosen.pipeline == 1 else 2),
+        transient(states, made, accumulation=micro_batches if chosen.pipeline == 1 else 2) + whole,
         round(gradients + buffers),
     )
     return StageHolds(
@@ -126,9 +126,18 @@ def in_flight_at_once(made: Activations, count: int) -> Activations:
     return replace(made, **{name: count * getattr(made, name) for name in names})
 
 
-def has_table(shape: DecoderShape, parts: Sequence[tuple[int, int]]) -> bool:
-    """Whether a stage has the embedding or the head."""
-    return any(first == 0 or end == len(shape.layers) for first, end in parts)
+def whole_for_a_time(job: Job, chosen: ParallelLayout, parts: Sequence[tuple[int, int]], largest: float) -> int:
+    """Bytes of parameters that are whole in stage 3: layers, that at work and those ahead, or one beside embedding or head.
+
+    ``largest``: parameters of the largest layer."""
+    table = table_of(job, chosen, parts)
+    return round(job.weight * max((1 + chosen.prefetch) * largest, largest + table))
+
+
+def table_of(job: Job, chosen: ParallelLayout, parts: Sequence[tuple[int, int]]) -> float:
+    """Parameters of the embedding or the head, where a stage has one."""
+    has_one = any(first == 0 or end == len(job.shape.layers) for first, end in parts)
+    return job.shape.vocab * job.shape.hidden / chosen.tensor if has_one else 0.0
 
 
 def made_by(shape: DecoderShape, work: Work, chosen: ParallelLayout, parts: Sequence[tuple[int, int]]) -> Activations:

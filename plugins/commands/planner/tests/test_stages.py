@@ -91,11 +91,13 @@ def test_a_ring_of_context_ranks_keeps_its_own_keys_and_values(ranks):
     assert own.workspace == of(ParallelLayout(context=ranks)).workspace + RING * one
 
 
-def test_layers_that_are_gathered_ahead_need_memory():
-    """One more layer each."""
-    none, two = (of(ParallelLayout(sharding=2, sharding_stage=3, prefetch=ahead)) for ahead in (0, 2))
-    layer = parameter_counts(job(), 0, 4, 1, 1).largest
-    assert two.buffers - none.buffers == 2 * 4 * layer
+def test_layers_that_are_gathered_ahead_and_embedding_and_head_need_memory():
+    """One more layer each; or that at work and the whole table."""
+    layer, table = parameter_counts(job(), 0, 4, 1, 1).largest, 4096 * 256
+    message = of(ParallelLayout(sharding=2, sharding_stage=2)).buffers
+    for ahead in (0, 1, 9):
+        found = of(ParallelLayout(sharding=2, sharding_stage=3, prefetch=ahead))
+        assert found.buffers - message == 4 * (layer + max(ahead * layer, table))
 
 
 def test_replicas_have_messages():

@@ -32,7 +32,7 @@ from erniecore_hybrid_parallel.prefetch import Gathered, Prefetch
 #: parameters with fewer elements stay whole: fetching them costs more than keeping them
 SMALLEST = 1024
 #: parameters with at least so many elements have a message of their own, whose memory they take
-LARGE = 1 << 20
+LARGE = 1 << 19
 #: bytes of blocks that go back to the system when they are freed, as whole heads are after every pass
 RETURNED = 128 << 20
 
