@@ -55,7 +55,7 @@ class LifecycleHooks:
 
     @hookspec
     def ernie_step_end(self, run: RunView, step: int, metrics: Mapping[str, float]) -> None:
-        """After each optimizer step, with all its metrics."""
+        """After each optimizer step, with all its metrics, when its ``step`` event has been written."""
 
     @hookspec
     def ernie_evaluate(self, run: RunView, step: int) -> Evaluation | None:
