@@ -45,6 +45,9 @@ class RunStart(AtStep):
     total_steps: Annotated[int, "steps of the whole run"]
     resumed_from: Annotated[str, "directory of the checkpoint; empty for a new run"]
     seed: Annotated[int, "`run.seed`"]
+    batch_size: Annotated[int, "`train.batch_size`"]
+    accumulation: Annotated[int, "`train.accumulation`"]
+    rows: Annotated[int, "of a step, on all ranks together"]
     config_hash: Annotated[str, "of the settings that decide the result"]
     fingerprint: Annotated[
         dict[str, Any], "hashes of the data and of the model that were read; another rank's is empty"

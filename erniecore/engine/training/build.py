@@ -257,7 +257,7 @@ def build_optimizer(context: RunContext, policy: Any, ranks: ProcessGroup) -> Op
 
 def announce(trainer: Trainer, resumption: Resumption, warnings: Sequence[str]) -> None:
     """The ``run_start`` event: everything needed to know what ran."""
-    context, state = trainer.context, trainer.state
+    context, state, train = trainer.context, trainer.state, trainer.context.settings.train
     shard_spec, slots = trainer.ranks.shard_spec, state.optimizer.slots
     trainer.callbacks.emit(
         "run_start",
@@ -276,6 +276,9 @@ def announce(trainer: Trainer, resumption: Resumption, warnings: Sequence[str]) 
         total_steps=trainer.total_steps,
         resumed_from=str(resumption.checkpoint.path) if resumption.checkpoint else "",
         seed=context.settings.run.seed,
+        batch_size=train.batch_size,
+        accumulation=train.accumulation,
+        rows=train.batch_size * context.parallel_plan.micro_batches(train.accumulation),
         config_hash=context.config_hash,
         fingerprint=digests(context.fingerprint.result()) if context.is_main else {},
         parameters=context.plan.parameters.total,

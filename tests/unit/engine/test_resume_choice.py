@@ -33,6 +33,27 @@ def with_changes(**changes):
     return {section: {**keys, **changes.get(section, {})} for section, keys in SETTINGS.items()}
 
 
+def split(batch_size, accumulation):
+    return with_changes(train={"batch_size": batch_size, "accumulation": accumulation})
+
+
+def test_before_the_first_checkpoint_a_step_may_be_split_for_another_layout(tmp_path):
+    """As an elastic run does when a machine is lost."""
+    settings = split(2, 4)
+    start = {"event": "run_start", "config_hash": config_hash(settings), "batch_size": 2, "accumulation": 4, "rows": 16}
+    (tmp_path / "events.jsonl").write_text(json.dumps(start) + "\n")
+
+    def pick_with(settings, rows):
+        return choose(tmp_path, "auto", settings, config_hash(settings), rows=rows)
+
+    for now in (settings, split(2, 8), split(4, 2)):
+        assert pick_with(now, 16).notes == ("no checkpoint yet: starting from the beginning",)
+    other = {**split(2, 8), "run": {"seed": 2}}
+    for now, rows in ((split(2, 8), 8), (other, 16)):
+        with pytest.raises(UsageError, match="other settings"):
+            pick_with(now, rows)
+
+
 @pytest.mark.parametrize("resume", ["auto", "never"])
 def test_empty_directory_starts_anew(tmp_path, resume):
     assert pick(tmp_path, resume).checkpoint is None

@@ -51,3 +51,19 @@ def test_the_layout_of_the_plan_is_run_on_whoever_is_there(tmp_path):
     made = storm.curve(events)
     assert sorted(made) == list(range(1, STEPS + 1))
     assert made == storm.by_hand(words, tmp_path / "hand", events, STEPS)
+
+
+def test_a_run_without_a_checkpoint_begins_again_with_whoever_is_left(tmp_path):
+    words = storm.make_home(tmp_path)
+    run = storm.Storm(words, tmp_path / "storm", 6, nodes=2, least=1)
+    try:
+        assert run.until(lambda: any(event["event"] == "run_start" for event in run.events()))
+        run.kill_machine(run.others[0])  # in the first step: nothing was saved or copied
+        codes = run.finish()
+    finally:
+        run.close()
+    events = run.events()
+    assert codes == [0], [path.read_text()[-2000:] for path in tmp_path.glob("storm-*.log")]
+    made = storm.curve(events)
+    assert sorted(made) == [1, 2, 3, 4, 5, 6]
+    assert made == storm.by_hand(words, tmp_path / "hand", events, 6)
