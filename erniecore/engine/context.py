@@ -110,6 +110,12 @@ class RunContext:
 
         return begin(self.settings, self.plugins)
 
+    @property
+    def rows(self) -> int:
+        """Of a step, on all ranks together."""
+        train = self.settings.train
+        return int(train.batch_size * self.parallel_plan.micro_batches(train.accumulation))
+
     @cached_property
     def config_hash(self) -> str:
         """Of the settings that change numbers."""

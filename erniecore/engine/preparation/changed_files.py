@@ -18,9 +18,8 @@ from erniecore.errors import UsageError
 
 def chosen(context: RunContext, fingerprint: Future[Fingerprint]) -> Resumption:
     """Where the run continues (``resume.choose``), with the files and plugins of that checkpoint."""
-    run, train, hash_now = context.settings.run, context.settings.train, context.config_hash
-    micro_batches = context.parallel_plan.micro_batches(train.accumulation)
-    found = choose(context.out, run.resume, context.settings_json, hash_now, train.batch_size * micro_batches)
+    run = context.settings.run
+    found = choose(context.out, run.resume, context.settings_json, context.rows)
     if (checkpoint := found.checkpoint) is None:
         return found
     return found.noting(*check(checkpoint.state.get(KEY), fingerprint.result(), run.accept_changes, checkpoint.path))

@@ -16,13 +16,13 @@ from erniecore.engine.preparation import rundir
 from erniecore.errors import CheckpointError, UsageError, nearest
 
 
-def choose(out: Path, resume: str, settings: Mapping[str, Any], hash_now: str, rows: int) -> Resumption:
+def choose(out: Path, resume: str, settings: Mapping[str, Any], rows: int) -> Resumption:
     """Pick the checkpoint that ``run.resume`` means and compare its settings with the present ones.
 
     Args:
         out: the run directory.
         resume: ``auto``, ``never``, ``must`` or a checkpoint directory.
-        settings: the settings as JSON. hash_now: their ``config_hash``.
+        settings: the settings as JSON.
         rows: of a step, on all ranks together.
 
     Raises:
@@ -35,7 +35,7 @@ def choose(out: Path, resume: str, settings: Mapping[str, Any], hash_now: str, r
     if resume in ("auto", "must"):
         path, notes = _newest(out / "ckpt")
         if path is None:
-            return _anew(out, resume, notes, settings, hash_now, rows)
+            return _anew(out, resume, notes, settings, rows)
         why = f"continuing from {path}: the newest verified checkpoint"
     else:
         path, notes = Path(resume), []
@@ -48,7 +48,7 @@ def choose(out: Path, resume: str, settings: Mapping[str, Any], hash_now: str, r
                 expected="auto, never, must or a directory",
                 fix=fix,
             )
-        _check_branch(out, path, settings, hash_now, rows)
+        _check_branch(out, path, settings, rows)
         why = f"continuing from {path}: named by run.resume"
     from erniecore.engine.preparation.continuing import open_checkpoint
 
@@ -65,10 +65,10 @@ def _newest(root: Path) -> tuple[Path | None, list[str]]:
     return newest_verified(root)
 
 
-def _check_branch(out: Path, path: Path, settings: Mapping[str, Any], hash_now: str, rows: int) -> None:
+def _check_branch(out: Path, path: Path, settings: Mapping[str, Any], rows: int) -> None:
     """A named checkpoint starts a branch: it must not mix with newer checkpoints, or with those of another run."""
     if path.resolve().parent != (out / "ckpt").resolve():
-        _check_owner(out, settings, hash_now, rows)
+        _check_owner(out, settings, rows)
     newer = [p.name for p in list_checkpoints(out / "ckpt") if p.name > path.name]
     if newer:
         raise UsageError(
@@ -80,9 +80,7 @@ def _check_branch(out: Path, path: Path, settings: Mapping[str, Any], hash_now: 
         )
 
 
-def _anew(
-    out: Path, resume: str, notes: Sequence[str], settings: Mapping[str, Any], hash_now: str, rows: int
-) -> Resumption:
+def _anew(out: Path, resume: str, notes: Sequence[str], settings: Mapping[str, Any], rows: int) -> Resumption:
     if resume == "must" or notes:
         raise CheckpointError(
             "no usable checkpoint to continue from" if notes else "there is no checkpoint to continue from",
@@ -90,14 +88,14 @@ def _anew(
             found="; ".join(notes),
             fix="start anew in another run.out" if notes else "start with --resume auto",
         )
-    _check_owner(out, settings, hash_now, rows)
+    _check_owner(out, settings, rows)
     return Resumption(notes=("no checkpoint yet: starting from the beginning",) if rundir.used(out) else ())
 
 
-def _check_owner(out: Path, settings: Mapping[str, Any], hash_now: str, rows: int) -> None:
+def _check_owner(out: Path, settings: Mapping[str, Any], rows: int) -> None:
     """Raises ``UsageError`` if ``out`` belongs to a run with other settings, or holds files that no run of ours left."""
     start = rundir.last_start(out)
-    if start is not None and start.get("config_hash") != hash_now and not _only_split(start, settings, rows):
+    if start is not None and not _same_settings(start, settings, rows):
         raise UsageError(
             "the run directory belongs to a run with other settings",
             where=str(out),
@@ -117,9 +115,11 @@ def _check_owner(out: Path, settings: Mapping[str, Any], hash_now: str, rows: in
         )
 
 
-def _only_split(start: Mapping[str, Any], settings: Mapping[str, Any], rows: int) -> bool:
-    """Whether a start had these settings but for the micro-batches of a step, whose rows it split for another layout. An elastic
-    run starts like that when a machine is lost before the first checkpoint."""
+def _same_settings(start: Mapping[str, Any], settings: Mapping[str, Any], rows: int) -> bool:
+    """Whether a start had these settings, or these but for the micro-batches of a step, whose rows it split for another layout:
+    an elastic run starts like that when a machine is lost before the first checkpoint."""
+    if config_hash(settings) == start.get("config_hash"):
+        return True
     before = {"batch_size": start.get("batch_size"), "accumulation": start.get("accumulation")}
     train = {**settings.get("train", {}), **before}
     return start.get("rows") == rows and config_hash({**settings, "train": train}) == start.get("config_hash")

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 #: variable with the name of this node, if it shall not be its host name; ranks get it too
 NODE = "ERNIECORE_NODE"
-#: ports that :func:`free_port` tries so many of
+#: what :func:`free_port` chooses from, and how many of these ports it tries
 _PORTS, _TRIES = range(15000, 30000), 100
 _SECRETS = frozenset({"KEY", "PASSWORD", "SECRET", "TOKEN"})
 

@@ -278,7 +278,7 @@ def announce(trainer: Trainer, resumption: Resumption, warnings: Sequence[str]) 
         seed=context.settings.run.seed,
         batch_size=train.batch_size,
         accumulation=train.accumulation,
-        rows=train.batch_size * context.parallel_plan.micro_batches(train.accumulation),
+        rows=context.rows,
         config_hash=context.config_hash,
         fingerprint=digests(context.fingerprint.result()) if context.is_main else {},
         parameters=context.plan.parameters.total,

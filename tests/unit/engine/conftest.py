@@ -90,9 +90,8 @@ class Maker:
         context = self.ready(**sections)
         for name in ("logs", "control"):
             (context.out / name).mkdir(parents=True, exist_ok=True)
-        mode, train = context.settings.run.resume, context.settings.train
-        rows = train.batch_size * train.accumulation
-        self.resumption = resume.choose(context.out, mode, context.settings_json, context.config_hash, rows)
+        mode = context.settings.run.resume
+        self.resumption = resume.choose(context.out, mode, context.settings_json, context.rows)
         open_device(context.device, context.cluster, context.kernels)
         stop, data = StopRequest(context.out / "control" / "stop"), self.data(context, dataset)
         checkpoint = self.resumption.checkpoint

@@ -21,7 +21,7 @@ def put_checkpoint(out, step, settings=SETTINGS):
 
 
 def pick(out, resume="auto", settings=SETTINGS):
-    return choose(out, resume, settings, config_hash(settings), rows=1)
+    return choose(out, resume, settings, rows=1)
 
 
 def start_event(out, settings=SETTINGS):
@@ -44,7 +44,7 @@ def test_before_the_first_checkpoint_a_step_may_be_split_for_another_layout(tmp_
     (tmp_path / "events.jsonl").write_text(json.dumps(start) + "\n")
 
     def pick_with(settings, rows):
-        return choose(tmp_path, "auto", settings, config_hash(settings), rows=rows)
+        return choose(tmp_path, "auto", settings, rows=rows)
 
     for now in (settings, split(2, 8), split(4, 2)):
         assert pick_with(now, 16).notes == ("no checkpoint yet: starting from the beginning",)

@@ -194,9 +194,7 @@ def _built(words):
     (context.out / "control").mkdir(parents=True, exist_ok=True)
     found, mode, plan = resume.Resumption(), context.settings.run.resume, context.parallel_plan
     if context.is_main:
-        train = context.settings.train
-        rows = train.batch_size * plan.micro_batches(train.accumulation)
-        found = resume.choose(context.out, mode, context.settings_json, context.config_hash, rows)
+        found = resume.choose(context.out, mode, context.settings_json, context.rows)
     opening.open_device(context.device, context.cluster, context.kernels)
     ranks = opening.open_process_group(context.host, context.settings.parallel, plan, context.cluster, context.device)
     found = opening.share_choice(ranks, found)
