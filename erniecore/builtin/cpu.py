@@ -1,5 +1,5 @@
 """The ``cpu`` device: float32 on the host's processor. Knows two things that decide its speed: which code path the
-bundled MKL takes on processors that are not Intel's, and how glibc gives out large blocks of memory.
+bundled MKL takes on processors that are not Intel's, and how glibc gives out small blocks of memory.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from erniecore_catalog import install_command
+from erniecore_system.memory import keep_freed_memory
 from erniecore_system.units import size_text
 
 from erniecore.errors import DeviceUnavailable
@@ -22,14 +23,8 @@ from erniecore.signals import guarding_import
 from erniecore.types.run import Cluster, Device
 
 _THREADS = "OMP_NUM_THREADS"
-#: mallopt parameters (malloc.h)
-_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
-_KEEP = 1 << 30
 #: bytes of blocks that small objects shall use, and how many of each
 _SMALL_BLOCKS, _SMALL_COUNT = (56, 120, 248, 504, 1016, 2040, 3000), 2000
-
-#: older glibc refuses an mmap threshold above half of a heap
-_KEEP_OLD_GLIBC = 32 << 20
 #: MKL_DEBUG_CPU_TYPE and the instruction sets that its code needs, best first
 _MKL_CODES = (("7", {"avx512f", "avx512dq", "avx512cd", "avx512bw", "avx512vl"}), ("5", {"avx2", "fma"}))
 
@@ -127,20 +122,6 @@ class CpuDevice(Device):
         import resource
 
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def keep_freed_memory() -> bool:
-    """Make glibc keep freed blocks instead of returning every large one to the kernel; whether it did.
-
-    Without it each large tensor is a fresh mapping whose pages must be faulted in. Other C libraries are left alone.
-    """
-    if platform.libc_ver()[0] != "glibc":
-        return False
-    mallopt = ctypes.CDLL(None).mallopt
-    done = mallopt(_M_MMAP_THRESHOLD, _KEEP) or mallopt(_M_MMAP_THRESHOLD, _KEEP_OLD_GLIBC)
-    # one arena: blocks that a worker thread gets would otherwise be mapped and unmapped every time
-    done = done and mallopt(_M_ARENA_MAX, 1)
-    return bool(done and mallopt(_M_TRIM_THRESHOLD, _KEEP) and mallopt(_M_TOP_PAD, 64 << 20))
 
 
 @lru_cache(maxsize=1)

@@ -6,8 +6,9 @@ import subprocess
 import sys
 
 import pytest
+from erniecore_system.memory import keep_freed_memory
 
-from erniecore.builtin.cpu import CpuConfig, CpuDevice, keep_freed_memory, plugin
+from erniecore.builtin.cpu import CpuConfig, CpuDevice, plugin
 from erniecore.types.run import Cluster
 
 AMD = "processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel name\t: AMD EPYC 7763\nflags\t\t: fpu sse2 fma avx2\n"

@@ -8,8 +8,7 @@ import pytest
 
 _CODE = """
 import re
-from erniecore.builtin.cpu import keep_freed_memory
-from erniecore_system.memory import release_freed
+from erniecore_system.memory import keep_freed_memory, release_freed
 
 def resident():
     return int(re.search(r"VmRSS:\\s+(\\d+)", open("/proc/self/status").read())[1]) // 1024
@@ -33,12 +32,12 @@ def test_freed_blocks_are_returned_once_asked():
 
 
 _LARGE = """
-from erniecore.builtin.cpu import keep_freed_memory
-from erniecore_system.memory import return_blocks
+from erniecore_system.memory import keep_freed_memory, return_blocks
 
 def resident():
     return int(re.search(r"VmRSS:\\s+(\\d+)", open("/proc/self/status").read())[1]) // 1024
 
+assert not return_blocks(64 << 20)  # where nothing is kept, the thresholds stay
 assert keep_freed_memory()
 assert return_blocks(64 << 20)
 large, small = bytearray(160 << 20), bytearray(48 << 20)

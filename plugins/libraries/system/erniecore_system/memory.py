@@ -18,8 +18,12 @@ _GROUP_FILES = (
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
-#: parameter of mallopt (malloc.h)
-_M_MMAP_THRESHOLD = -3
+#: parameters of mallopt (malloc.h)
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
+#: bytes of blocks up to which freed ones are kept; older glibc refuses an mmap threshold above half of a heap
+_KEEP, _KEEP_OLD_GLIBC = 1 << 30, 32 << 20
+#: whether this process keeps freed memory
+_keeping = False
 
 
 class HostMemory(NamedTuple):
@@ -112,6 +116,22 @@ class MemoryWatch:
         self._low = low
 
 
+def keep_freed_memory() -> bool:
+    """Make glibc keep freed blocks instead of returning every large one to the kernel; whether it did.
+
+    Without it each large tensor is a fresh mapping whose pages must be faulted in. Other C libraries are left alone.
+    """
+    global _keeping
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    mallopt = ctypes.CDLL(None).mallopt
+    done = mallopt(_M_MMAP_THRESHOLD, _KEEP) or mallopt(_M_MMAP_THRESHOLD, _KEEP_OLD_GLIBC)
+    # one arena: blocks that a worker thread gets would otherwise be mapped and unmapped every time
+    done = done and mallopt(_M_ARENA_MAX, 1)
+    _keeping = bool(done and mallopt(_M_TRIM_THRESHOLD, _KEEP) and mallopt(_M_TOP_PAD, 64 << 20))
+    return _keeping
+
+
 def release_freed() -> bool:
     """Return freed blocks of the heap to the system, once; whether the C library can (glibc).
 
@@ -125,12 +145,10 @@ def release_freed() -> bool:
 
 
 def return_blocks(least: int) -> bool:
-    """From now on, have blocks of at least ``least`` bytes mapped one by one, so that each goes back to the system when it is
-    freed; whether the C library can (glibc).
+    """From now on, return freed blocks of at least ``least`` bytes to the system where :func:`keep_freed_memory` keeps them;
+    whether that changed. A process that keeps nothing returns large blocks anyway.
 
     A heap keeps what is freed, and what is smaller is cut from it: of a large block that comes again and again, such as a head
     that is gathered for every pass, it would hold more than one.
     """
-    if platform.libc_ver()[0] != "glibc":
-        return False
-    return bool(ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, least))
+    return _keeping and bool(ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, least))
