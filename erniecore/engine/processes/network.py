@@ -10,8 +10,9 @@ from contextlib import suppress
 
 #: variable with the name of this node, if it shall not be its host name; ranks get it too
 NODE = "ERNIECORE_NODE"
-#: what :func:`free_port` chooses from, and how many of these ports it tries
-_PORTS, _TRIES = range(15000, 30000), 100
+#: what :func:`free_port` chooses from, above those that a node of Ray gives its workers (10002 to 19999), and how many of
+#: these ports it tries
+_PORTS, _TRIES = range(20000, 30000), 100
 _SECRETS = frozenset({"KEY", "PASSWORD", "SECRET", "TOKEN"})
 
 
