@@ -3,15 +3,13 @@
 // Every block is held with a query per column, s[key][query], so that softmax needs no sums across a register, keys and
 // values are read where they are, and only the block of queries is turned. Powers of two instead of e: log2 e is part of the
 // factor of the queries.
+#include "../scratch.h"
 #include "masks.h"
 #include <cmath>
 
 namespace {
 
-float* scratch(i64 floats) {
-    const size_t bytes = (static_cast<size_t>(floats) * 4 + 63) / 64 * 64;
-    return static_cast<float*>(std::aligned_alloc(64, bytes));
-}
+float* floats_of(Scratch& scratch, i64 floats) { return static_cast<float*>(scratch.take(static_cast<size_t>(floats) * 4)); }
 
 struct Forward {
     Sizes n;
@@ -200,7 +198,7 @@ bool share_out(i64 count, i64 floats, int threads, Work work) {
     bool enough = true;
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
-        float* memory = scratch(floats);
+        float* memory = floats_of(scratch_of_thread(), floats);
         if (!memory) {
 #pragma omp atomic write
             enough = false;
@@ -208,7 +206,7 @@ bool share_out(i64 count, i64 floats, int threads, Work work) {
 #pragma omp for schedule(monotonic : dynamic, 1)
         for (i64 i = 0; i < count; ++i)
             if (memory) work(i, memory);
-        std::free(memory);
+        scratch_of_thread().give_back();
     }
     return enough;
 }
@@ -240,18 +238,16 @@ static int run(Backward& pass, bool enough, int threads) {
     const Sizes& n = pass.n;
     pass.direct = pass.parts == 1 && n.padded() == n.d;
     const i64 size = n.B * n.hk * n.K * pass.parts * n.padded();
-    pass.d_keys = pass.direct ? pass.dk : scratch(size);
-    pass.d_values = pass.direct ? pass.dv : scratch(size);
+    thread_local Scratch keys, values;
+    pass.d_keys = pass.direct ? pass.dk : floats_of(keys, size);
+    pass.d_values = pass.direct ? pass.dv : floats_of(values, size);
     enough = enough && pass.d_keys && pass.d_values &&
              share_out(n.B * n.hk * pass.parts, pass.floats(), threads, [&](i64 i, float* memory) { pass.item(i, memory); });
     if (enough && !pass.direct) {
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
         for (i64 i = 0; i < n.B * n.K; ++i) pass.add_up(i);
     }
-    if (!pass.direct) {
-        std::free(pass.d_keys);
-        std::free(pass.d_values);
-    }
+    keys.give_back(), values.give_back();
     std::free(pass.mask.first);
     return enough ? 0 : 1;
 }

@@ -2,6 +2,7 @@
 // tokens need not lie in the order of the experts. What is summed, and in which order, depends on sizes alone.
 #pragma once
 #include "../blocks.h"
+#include "../scratch.h"
 #include <cstdlib>
 #include <cstring>
 
@@ -41,7 +42,7 @@ static bool with_memory(i64 items, i64 floats, int threads, const Work& work) {
     i64 next = 0;
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
-        float* memory = static_cast<float*>(std::aligned_alloc(64, static_cast<size_t>(up_to(4 * floats, 64))));
+        float* memory = static_cast<float*>(scratch_of_thread().take(static_cast<size_t>(4 * floats)));
         if (!memory) {
 #pragma omp atomic write
             enough = false;
@@ -51,7 +52,7 @@ static bool with_memory(i64 items, i64 floats, int threads, const Work& work) {
             if (item >= items) break;
             work(item, memory);
         }
-        std::free(memory);
+        scratch_of_thread().give_back();
     }
     return enough;
 }

@@ -4,9 +4,16 @@
 #include "../grouped_gemm/products.h"
 #include "panels.h"
 
-// Rows, depth and columns that are worked on together, at most: panels of columns stay in the second cache, and so much depth of
-// a group of rows in the first, between the groups of columns. Sums over a block of depth are made one after the other, then added.
-constexpr i64 TALL_BLOCK = 2048, DEEP_BLOCK = 1024, BROAD_BLOCK = 256, NEAR_STEPS = 8;
+// Rows, depth and columns that are worked on together, at most: panels of columns stay in the second cache. Sums over a block of
+// depth are made one after the other, then added.
+constexpr i64 TALL_BLOCK = 2048, DEEP_BLOCK = 1024, BROAD_BLOCK = 256;
+// Steps of depth between two groups of columns, by the parts of the columns. With one part a group of rows stays in the first
+// cache. With two a tile is used more often for each time it is loaded: the second cache is fast enough, and sums are not stored
+// and loaded on the way.
+template <int B>
+constexpr i64 NEAR_STEPS = B == 1 ? 8 : DEEP_BLOCK / TILE_DEPTH;
+// A new result of more bytes goes past the caches: they would read it first, and have lost it before somebody wants it.
+constexpr i64 FAR_BYTES = 8 << 20;
 
 // sums [2 x 2 tiles] += part of rows x part of columns
 static inline void add_four() {
@@ -51,15 +58,26 @@ static inline void multiply_groups(const uint16_t* a, const uint16_t* b, i64 ste
     store_four(sums);
 }
 
+// Sixteen sums of a row that lie group by group of columns.
+static inline __m512 sums_at(const float* sums, i64 r, i64 n) {
+    return _mm512_load_ps(sums + n / GROUP * GROUP * GROUP + r * GROUP + n % GROUP);
+}
+
 // c[rows, columns] = or += sums, which lie group by group of columns: row after row, as memory likes it.
 static void put_sums(const float* sums, float* c, i64 step, i64 rows, i64 columns, bool add) {
     for (i64 r = 0; r < rows; ++r, c += step)
         for (i64 n = 0; n < columns; n += 16) {
             const __mmask16 some = static_cast<__mmask16>(first_bits(columns - n < 16 ? columns - n : 16));
-            __m512 x = _mm512_load_ps(sums + n / GROUP * GROUP * GROUP + r * GROUP + n % GROUP);
+            __m512 x = sums_at(sums, r, n);
             if (add) x = _mm512_add_ps(x, _mm512_maskz_loadu_ps(some, c + n));
             _mm512_mask_storeu_ps(c + n, some, x);
         }
+}
+
+// The same for whole lines of the caches, which nobody reads soon.
+static void stream_sums(const float* sums, float* c, i64 step, i64 rows, i64 columns) {
+    for (i64 r = 0; r < rows; ++r, c += step)
+        for (i64 n = 0; n < columns; n += 16) _mm512_stream_ps(c + n, sums_at(sums, r, n));
 }
 
 // What is multiplied: c [M, N] = or += a [M, K] b [K, N].
@@ -82,15 +100,22 @@ static void multiply_columns(const Factors<Right>& f, const uint16_t* left, i64 
     const i64 steps = steps_of(depth), a_step = 2 * A * TILE_SIZE, b_step = 2 * B * TILE_SIZE, groups = groups_of(to - from);
     float* sums = memory;
     uint16_t* panel = reinterpret_cast<uint16_t*>(memory + BROAD_BLOCK * GROUP);
+    const bool far = !f.add && f.c_step % 16 == 0 && f.M * f.N * static_cast<i64>(sizeof(float)) > FAR_BYTES;
     pack_groups<B, false>(f.b, from, to - from, k, depth, panel);
     Shapes(16, 0).use();
     for (i64 m = first; m < stop; m += GROUP, left += steps * a_step) {
-        for (i64 s = 0; s < steps; s += NEAR_STEPS)
+        for (i64 s = 0; s < steps; s += NEAR_STEPS<B>)
             for (i64 g = 0; g < groups; ++g)
                 multiply_groups<A, B>(left + s * a_step, panel + (g * steps + s) * b_step,
-                                      steps - s < NEAR_STEPS ? steps - s : NEAR_STEPS, sums + g * GROUP * GROUP, s > 0);
-        put_sums(sums, f.c + m * f.c_step + from, f.c_step, stop - m < GROUP ? stop - m : GROUP, to - from, f.add || k);
+                                      steps - s < NEAR_STEPS<B> ? steps - s : NEAR_STEPS<B>, sums + g * GROUP * GROUP, s > 0);
+        float* c = f.c + m * f.c_step + from;
+        const i64 rows = stop - m < GROUP ? stop - m : GROUP;
+        if (far && !k && (to - from) % 16 == 0 && reinterpret_cast<uintptr_t>(c) % 64 == 0)
+            stream_sums(sums, c, f.c_step, rows, to - from);
+        else
+            put_sums(sums, c, f.c_step, rows, to - from, f.add || k);
     }
+    _mm_sfence();  // what went past the caches is there before another thread is told that it is
     release_tiles();
 }
 
@@ -101,7 +126,8 @@ static bool multiply_parts(const Factors<Right>& f) {
     const i64 fair = groups_of(f.N) / (2 * f.threads), most = BROAD_BLOCK / GROUP;
     const i64 broad = GROUP * (fair < 1 ? 1 : (fair > most ? most : fair)), panels = (f.N + broad - 1) / broad;
     const size_t left_bytes = sizeof(uint16_t) * static_cast<size_t>(groups_of(tall) * steps_of(deep) * 2 * A * TILE_SIZE);
-    uint16_t* left = static_cast<uint16_t*>(std::aligned_alloc(64, left_bytes));
+    thread_local Scratch shared;
+    uint16_t* left = static_cast<uint16_t*>(shared.take(left_bytes));
     bool enough = left != nullptr;
     for (i64 m = 0; enough && m < f.M; m += tall) {
         const i64 rows = f.M - m < tall ? f.M - m : tall;
@@ -123,6 +149,6 @@ static bool multiply_parts(const Factors<Right>& f) {
             });
         }
     }
-    std::free(left);
+    shared.give_back();
     return enough;
 }

@@ -57,7 +57,8 @@ static bool in_integers(const Job& j, bool back, Way way) {
     const i64 strips = (cut.width + COLUMNS - 1) / COLUMNS, strip = column_bytes(depth) / 4 * COLUMNS, beside = sizes * COLUMNS;
     const i64 own = by_group ? up_to(form.floats(cut.tall), 16) + up_to(depth, 16) : 0;
     const size_t shared = by_group ? 64 : 4 * static_cast<size_t>(up_to(form.floats(j.rows()), 16));
-    float* all = static_cast<float*>(std::aligned_alloc(64, shared));
+    thread_local Scratch scratch;
+    float* all = static_cast<float*>(scratch.take(shared));
     if (!all) return false;
     const Split rows = form.in(all, by_group ? 0 : j.rows());
     if (!by_group) split_all(j, rows, back);
@@ -87,7 +88,7 @@ static bool in_integers(const Job& j, bool back, Way way) {
                         sizes > 1 ? COLUMNS : 0, j.y + r * columns + first + s * COLUMNS, columns, count - s * COLUMNS, way.tiles);
         }
     });
-    std::free(all);
+    scratch.give_back();
     return enough;
 }
 #endif

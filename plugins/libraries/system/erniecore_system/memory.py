@@ -22,6 +22,8 @@ _GROUP_FILES = (
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
 #: bytes of blocks up to which freed ones are kept; older glibc refuses an mmap threshold above half of a heap
 _KEEP, _KEEP_OLD_GLIBC = 1 << 30, 32 << 20
+#: no end of the heap is so large that it goes back
+_NEVER = -1
 #: whether this process keeps freed memory
 _keeping = False
 
@@ -119,7 +121,8 @@ class MemoryWatch:
 def keep_freed_memory() -> bool:
     """Make glibc keep freed blocks instead of returning every large one to the kernel; whether it did.
 
-    Without it each large tensor is a fresh mapping whose pages must be faulted in. Other C libraries are left alone.
+    Without it each large tensor is a fresh mapping whose pages must be faulted in, and the end of the heap, such as a step's
+    gradients, goes back and comes again with every step. The peak is the same. Other C libraries are left alone.
     """
     global _keeping
     if platform.libc_ver()[0] != "glibc":
@@ -128,7 +131,7 @@ def keep_freed_memory() -> bool:
     done = mallopt(_M_MMAP_THRESHOLD, _KEEP) or mallopt(_M_MMAP_THRESHOLD, _KEEP_OLD_GLIBC)
     # one arena: blocks that a worker thread gets would otherwise be mapped and unmapped every time
     done = done and mallopt(_M_ARENA_MAX, 1)
-    _keeping = bool(done and mallopt(_M_TRIM_THRESHOLD, _KEEP) and mallopt(_M_TOP_PAD, 64 << 20))
+    _keeping = bool(done and mallopt(_M_TRIM_THRESHOLD, _NEVER) and mallopt(_M_TOP_PAD, 64 << 20))
     return _keeping
 
 
