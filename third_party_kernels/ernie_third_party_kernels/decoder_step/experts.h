@@ -133,7 +133,7 @@ static void route_token(const Layer& layer, const Step& step, const Own& own, i6
           memory.weights + token * k);
 }
 
-static void experts(Member& member, const Layer& layer, const Step& step, Own& own) {
+static void experts(Member& member, const Layer& layer, const Matrix& next, const Step& step, Own& own) {
     const i64 n = step.pass.tokens(), hidden = step.model.hidden, width = layer.expert_gate.outputs;
     const Memory& memory = step.memory;
     member.shared.rows = nullptr;
@@ -141,7 +141,9 @@ static void experts(Member& member, const Layer& layer, const Step& step, Own& o
     const i64 used = sort_routes(layer, step, own);
     const i64 shared = layer.gate.form ? layer.gate.outputs : 0;
     float* routed = memory.inner + n * shared;
-    const Tiles tiles(shared, member.team.size), narrow(width, member.team.size), back(hidden, member.team.size);
+    const int threads = member.team.size;
+    const Tiles tiles(layer.gate, n, threads), narrow(layer.expert_gate, n, threads), back(layer.expert_down, n, threads);
+    member.expect(layer.down);
     member.each(tiles.count + used * narrow.count, [&](i64 item) {
         if (item < tiles.count) {
             inner_tile(layer.gate, layer.up, 0, memory.normed, n, tiles.first(item), tiles.size(item), nullptr, own,
@@ -159,6 +161,7 @@ static void experts(Member& member, const Layer& layer, const Step& step, Own& o
         inner_tile(layer.expert_gate, layer.expert_up, own.experts[u], x, rows, narrow.first(t), narrow.size(t),
                    own.weights + start, own, routed + start * width);
     });
+    member.expect(next);
     member.each(back.count, [&](i64 t) {
         if (shared)
             add_tile(layer.down, 0, memory.inner, n, nullptr, back.first(t), back.size(t), own, memory.stream);

@@ -77,12 +77,14 @@ static void attend_token(const Layer& layer, const Step& step, const Own& own, i
 }
 
 static void attention(Member& member, const Layer& layer, const Step& step, const Own& own) {
+    member.expect(layer.q);
     const Model& model = step.model;
     const Memory& memory = step.memory;
     const i64 n = step.pass.tokens(), heads = model.key_heads;
     const float* x = normed(member, step, own, layer.norm, n, nullptr);
     share_rows(member, own, layer.q, x, n);
-    const Tiles q(layer.q.outputs, member.team.size), k(layer.k.outputs, member.team.size);
+    const Tiles q(layer.q, n, member.team.size), k(layer.k, n, member.team.size);
+    member.expect(layer.o);
     member.each(q.count + 2 * k.count, [&](i64 item) {
         const i64 rest = item - q.count;
         if (rest < 0)
@@ -100,22 +102,25 @@ static void attention(Member& member, const Layer& layer, const Step& step, cons
         attend_token(layer, step, own, item / heads, item % heads);
     });
     share_rows(member, own, layer.o, memory.attended, n);
-    const Tiles out(model.hidden, member.team.size);
+    const Tiles out(layer.o, n, member.team.size);
+    member.expect(layer.gate);
     member.each(out.count, [&](i64 t) {
         add_tile(layer.o, 0, memory.attended, n, nullptr, out.first(t), out.size(t), own, memory.stream);
     });
 }
 
-static void mlp(Member& member, const Layer& layer, const Step& step, const Own& own) {
+static void mlp(Member& member, const Layer& layer, const Matrix& next, const Step& step, const Own& own) {
     const Memory& memory = step.memory;
     const i64 n = step.pass.tokens();
     const float* x = normed(member, step, own, layer.mlp_norm, n, nullptr);
-    const Tiles inner(layer.gate.outputs, member.team.size), out(step.model.hidden, member.team.size);
+    const Tiles inner(layer.gate, n, member.team.size), out(layer.down, n, member.team.size);
     share_rows(member, own, layer.gate, x, n);
+    member.expect(layer.down);
     member.each(inner.count, [&](i64 t) {
         inner_tile(layer.gate, layer.up, 0, x, n, inner.first(t), inner.size(t), nullptr, own, memory.inner);
     });
     share_rows(member, own, layer.down, memory.inner, n);
+    member.expect(next);
     member.each(out.count, [&](i64 t) {
         add_tile(layer.down, 0, memory.inner, n, nullptr, out.first(t), out.size(t), own, memory.stream);
     });
@@ -127,15 +132,16 @@ static void run(Member& member, const Layer* layers, const Step& step, Own& own)
     member.each(pass.tokens(), [&](i64 token) { embed(step, token); });
     for (i64 l = 0; l < model.layers; ++l) {
         attention(member, layers[l], step, own);
+        const Matrix& next = l + 1 < model.layers ? layers[l + 1].q : model.head;
         if (layers[l].experts)
-            experts(member, layers[l], step, own);
+            experts(member, layers[l], next, step, own);
         else
-            mlp(member, layers[l], step, own);
+            mlp(member, layers[l], next, step, own);
     }
     if (!pass.wanted) return;
     const float* x = normed(member, step, own, model.norm, pass.wanted, pass.places);
     share_rows(member, own, model.head, x, pass.wanted);
-    const Tiles tiles(model.vocabulary, member.team.size);
+    const Tiles tiles(model.head, pass.wanted, member.team.size);
     member.each(tiles.count, [&](i64 t) {
         product_tile(model.head, 0, x, pass.wanted, tiles.first(t), tiles.size(t), own.splits, pass.logits + tiles.first(t),
                      model.vocabulary);
@@ -165,7 +171,7 @@ EXPORT int decoder_step(const Model* model, const Layer* layers, const Pass* pas
         if (!index) team.size = omp_get_num_threads();
 #pragma omp barrier
 #endif
-        Member member{team, memory.own + index * memory.own_size};
+        Member member{team, memory.own + index * memory.own_size, index};
         Own own(memory, *pass, selected, member);
         run(member, layers, step, own);
     }

@@ -147,11 +147,13 @@ static void product_tile(const Matrix& matrix, i64 expert, const float* x, i64 r
             for (i64 c = 0; c < n; ++c) sums[m * step + c] += matrix.bias[first + c];
 }
 
-// Tiles of a matrix: wide ones, as memory is read best in long pieces, but some for every thread.
+// Tiles of a matrix: wide ones, as memory is read best in long pieces, but some for every thread. Of few rows, where memory decides,
+// more of them if the outputs lie one after the other: a thread takes tiles that follow each other, and none waits long at the end.
 struct Tiles {
     i64 outputs, width, count;
-    Tiles(i64 outputs, int threads) : outputs(outputs), width(Memory::WIDEST) {
-        while (width > 64 && outputs < 2 * threads * width) width /= 2;
+    Tiles(const Matrix& matrix, i64 rows, int threads) : outputs(matrix.form ? matrix.outputs : 0), width(Memory::WIDEST) {
+        const i64 fewest = threads * (rows <= MANY && stored_bytes(matrix) ? 8 : 2);
+        while (width > 64 && outputs < fewest * width) width /= 2;
         count = (outputs + width - 1) / width;
     }
     i64 first(i64 tile) const { return tile * width; }

@@ -21,6 +21,19 @@ struct Matrix {
     double scale;
 };
 
+// Bytes of a matrix whose outputs lie one after the other; 0 of another one.
+static inline i64 stored_bytes(const Matrix& matrix) {
+    const i64 numbers = matrix.inputs * matrix.outputs;
+    switch (matrix.form) {
+        case OUTPUTS_FIRST: return 4 * numbers;
+        case BFLOAT_OUTPUTS_FIRST: return 2 * numbers;
+        case INT8: return numbers;
+        case INT4:
+        case NF4_LEVELS: return numbers / 2;
+        default: return 0;
+    }
+}
+
 struct Layer {
     const float *norm, *mlp_norm;
     Matrix q, k, v, o, gate, up, down;  // gate, up and down: the MLP, or the shared experts; NONE where there are none

@@ -5,30 +5,54 @@
 
 #include "integers.h"
 
+// Counters of items that are taken: each on a line of its own, so that threads do not wait for each other's.
+struct alignas(64) Counter {
+    i64 taken = 0;
+};
+
 struct Team {
+    static constexpr int LANES = 16;
     int size = 1;
-    i64 next[3] = {0, 0, 0};  // of the phases before, now and after
+    Counter next[3][LANES];  // of the phases before, now and after
     i64 arrived = 0, round = 0;
+    int lanes() const { return size < LANES ? size : LANES; }
 };
 
 struct Member {
+    static constexpr i64 AHEAD = 256 << 10;  // bytes
     Team& team;
     float* own;
+    int index = 0;
     i64 phase = 0;
     Kept split = {}, shared = {};  // see Splits; what was split in one phase may have other numbers in the next
+    const char *ahead = nullptr, *stop = nullptr;
 
-    // work(0) .. work(items - 1), shared with the others; returns when all of it is done
+    // What is read next: while this thread waits for the others, the beginning of its share is brought into its cache.
+    void expect(const Matrix& matrix) {
+        const i64 bytes = stored_bytes(matrix), share = bytes / team.size;
+        const char* start = static_cast<const char*>(matrix.data) + bytes * index / team.size;
+        const char* end = start + (share < AHEAD ? share : AHEAD);
+        if (stop != end) ahead = start, stop = end;
+    }
+
+    // work(0) .. work(items - 1), shared with the others; returns when all of it is done. A thread takes items that follow each
+    // other, as memory is read best, and then what others have left.
     template <class Work>
     void each(i64 items, const Work& work) {
-        i64* next = &team.next[phase % 3];
+        Counter* next = team.next[phase % 3];
+        const int lanes = team.lanes();
         split.rows = nullptr;
-        for (;;) {
-            const i64 item = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
-            if (item >= items) break;
-            work(item);
+        for (int l = 0; l < lanes; ++l) {
+            const int lane = (index + l) % lanes;
+            const i64 first = items * lane / lanes, count = items * (lane + 1) / lanes - first;
+            for (;;) {
+                const i64 item = __atomic_fetch_add(&next[lane].taken, 1, __ATOMIC_RELAXED);
+                if (item >= count) break;
+                work(first + item);
+            }
         }
         // of the phase before: nobody is there any more, and nobody is in the phase after the next
-        __atomic_store_n(&team.next[(phase + 2) % 3], 0, __ATOMIC_RELAXED);
+        for (int l = 0; l < lanes; ++l) __atomic_store_n(&team.next[(phase + 2) % 3][l].taken, 0, __ATOMIC_RELAXED);
         ++phase;
         wait();
     }
@@ -42,6 +66,7 @@ struct Member {
             return;
         }
         for (i64 turns = 0; __atomic_load_n(&team.round, __ATOMIC_ACQUIRE) == round; ++turns) {
+            for (int line = 0; line < 4 && ahead < stop; ++line, ahead += 64) __builtin_prefetch(ahead, 0, 2);
             if (turns > 4000) sched_yield();
 #if defined(__x86_64__)
             else __builtin_ia32_pause();
