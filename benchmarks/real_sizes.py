@@ -232,12 +232,12 @@ def llama(bench: Bench, prompt: int, new: int, what: str) -> Rows:
 def train(bench: Bench, what: str, model: Path, *words: object) -> Row:
     """A training run: tokens per second of its later steps, memory beside the plan's, and with kills the losses compared."""
     data = "pairs.jsonl" if "dpo" in words else "rows.jsonl"
-    common = ["--model", model, "--data", data, *words, f"data.max_seq_len={bench.length}", *bench.settings]
+    common = ["--model", model, "--data", data, *words, f"data.max_seq_len={bench.length}", "train.accumulation=1"]
+    common += bench.settings
     estimate: Any = bench.good("plan", *common, "--json").last_json()["estimate"]
     plan = estimate["process_memory"]
     rest = [
         f"train.max_steps={bench.steps}",
-        "train.accumulation=1",
         "checkpoint.export=false",
         "log.report=false",
         "--json",

@@ -5,12 +5,14 @@ shapes; three numbers here are measured, and say so.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from erniecore_planner.activations import Activations
 
 #: resident memory of a process that has imported paddle and the engine and has data and small blocks, but no tensors; and what
 #: glibc's heap grows to over the first dozen steps, as a multiple of the tensors that come and go in a step: aligned blocks
-#: leave holes. Both fitted to ``benchmarks.plan_memory`` (Linux, paddle 3.3.1, glibc 2.36, kernels installed).
+#: leave holes. Gradients take the place of what has gone, and need no more than their bytes. Both fitted to
+#: ``benchmarks.plan_memory`` (Linux, paddle 3.3.1, glibc 2.36, kernels installed).
 CPU_PROCESS = 400 << 20
 CPU_HEAP = 1.33
 #: what MKL keeps per thread to pack the matrices of large products: a run at 0.3B with a vocabulary of 103,424 words has 152 MiB
@@ -30,20 +32,37 @@ class States:
     after: int = 0
 
 
-def transient(states: States, acts: Activations, *, accumulation: int) -> int:
-    """The most that comes and goes within a step.
+class Moment(NamedTuple):
+    """Bytes within a step: ``gradients`` of parameters, which stay to its end, and what else comes and goes."""
 
-    Six moments compete: the vision tower before the decoder; the loss, with everything kept and no gradient yet (those of
-    earlier micro-batches, where there are any); the beginning of the backward pass, with one layer at work; that of the tower,
+    gradients: int
+    other: int
+
+
+def moments(states: States, acts: Activations, *, accumulation: int) -> list[Moment]:
+    """The moments that compete for the most that comes and goes within a step.
+
+    They are the vision tower before the decoder; the loss, with everything kept and no gradient yet (those of earlier
+    micro-batches, where there are any); the beginning of the backward pass, with one layer at work; that of the tower,
     with the gradients of all that comes after it; the end, with all gradients; the update.
     """
     earlier = states.gradients if accumulation > 1 else 0
-    loss = acts.saved + acts.logits + earlier
-    backward = states.gradients + acts.workspace
-    middle = acts.saved - acts.loss + acts.workspace + earlier
-    update = states.gradients + states.largest
-    tower = max(states.after, earlier) + acts.vision + acts.seeing if acts.vision else acts.seeing + earlier
-    return max(tower, loss, backward, middle, update) + acts.masks
+    tower = (
+        Moment(max(states.after, earlier), acts.vision + acts.seeing) if acts.vision else Moment(earlier, acts.seeing)
+    )
+    passes = [
+        tower,
+        Moment(earlier, acts.saved + acts.logits),
+        Moment(states.gradients, acts.workspace),
+        Moment(earlier, acts.saved - acts.loss + acts.workspace),
+        Moment(states.gradients + states.largest, 0),
+    ]
+    return [moment._replace(other=moment.other + acts.masks) for moment in passes]
+
+
+def transient(states: States, acts: Activations, *, accumulation: int) -> int:
+    """The most that comes and goes within a step."""
+    return max(map(sum, moments(states, acts, accumulation=accumulation)))
 
 
 def tensors_peak(states: States, acts: Activations, *, accumulation: int) -> int:
@@ -60,6 +79,7 @@ def cpu_process(
         largest_matrix: its bytes in float32; buffers of products are no larger.
     """
     buffers = min(threads * BLAS_BUFFER, largest_matrix)
-    return (
-        CPU_PROCESS + states.resident + buffers + round(CPU_HEAP * transient(states, acts, accumulation=accumulation))
+    heap = max(
+        moment.gradients + round(CPU_HEAP * moment.other) for moment in moments(states, acts, accumulation=accumulation)
     )
+    return CPU_PROCESS + states.resident + buffers + heap

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from erniecore_planner.activations import Activations
 from erniecore_planner.flops import step_flops
-from erniecore_planner.memory import CPU_PROCESS, States, cpu_process, tensors_peak, transient
+from erniecore_planner.memory import CPU_HEAP, CPU_PROCESS, States, cpu_process, tensors_peak, transient
 
 from erniecore.types.shape import DecoderShape, LayerShape
 
@@ -72,4 +72,8 @@ def test_the_highest_moment_counts(states, acts, accumulation, moment):
 
 def test_the_peak_holds_all_states():
     assert tensors_peak(STATES, ACTS, accumulation=1) == 1000 + 150
-    assert cpu_process(STATES, ACTS, accumulation=1) > CPU_PROCESS + 1000 + 150
+
+
+def test_holes_of_the_heap_are_left_by_activations_and_not_by_gradients():
+    assert cpu_process(STATES, ACTS, accumulation=1) == CPU_PROCESS + 1000 + round(CPU_HEAP * 150)
+    assert cpu_process(replace(STATES, gradients=500), ACTS, accumulation=1) == CPU_PROCESS + 1000 + 508

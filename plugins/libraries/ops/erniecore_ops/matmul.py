@@ -27,8 +27,8 @@ from erniecore_ops.kernels import kernel_for, replaceable
 #: precision -> bfloat16 numbers that a kernel may make of each float32 number; three are exact
 PARTS: Mapping[str, int] = {"highest": 3, "high": 2, "medium": 1}
 
-#: Numbers of a weight that learns from which on its gradient is made here with ``highest`` too. Paddle's own backward pass takes
-#: less time for each call, and keeps the gradients of results to the end of the whole pass.
+#: Numbers of a weight that learns from which on its gradient is made here with ``highest`` too. Paddle's own linear layer takes
+#: less time for each call, but what :func:`rematerialized` saves for it stays until the whole graph is gone.
 LARGE = 1 << 20
 
 _chosen = ["highest"]

@@ -4,6 +4,7 @@ import numpy as np
 import paddle
 import pytest
 from erniecore_ops import functions as ops
+from erniecore_ops import matmul
 from paddle.autograd import PyLayer
 from paddle.distributed.fleet.utils import recompute
 
@@ -141,3 +142,26 @@ def test_without_gradients_it_is_nothing(rng):
     x, w, _ = example(rng)
     with paddle.no_grad(), ops.rematerialized(x, lambda: pytest.fail("no backward pass")):
         assert paddle.matmul(x, w).shape == [2, 3, 5]
+
+
+def allocated():
+    """Bytes of tensors."""
+    return paddle.base.core.host_memory_stat_current_value("Allocated", 0)
+
+
+def test_what_a_large_layer_saved_goes_in_the_backward_pass_and_not_with_the_graph(rng, monkeypatch):
+    monkeypatch.setattr(matmul, "LARGE", 1)
+    gate, up, weight = (
+        paddle.to_tensor(rng.standard_normal(shape).astype("float32")) for shape in ((4096, 64), (4096, 64), (64, 32))
+    )
+    weight.stop_gradient = False
+    before = allocated()
+    left, right = gate * weight[0, 0], up * weight[0, 1]
+    active = ops.swiglu(left, right)
+    with ops.rematerialized(active, lambda left=left, right=right: ops.swiglu(left, right)):
+        loss = ops.linear(active, weight).sum()
+    del left, right, active
+    kept = allocated() - before
+    loss.backward()
+    assert kept > 2 * gate.size * 4, "both were kept for the backward pass"
+    assert allocated() - before < gate.size * 4, "neither is kept behind it, while the graph is there"
