@@ -32,3 +32,9 @@ def until(page, expression, patience=180):
                 raise
         page.wait_for_timeout(50)
     raise AssertionError(f"not true within {patience} s: {expression}\n{page.locator('body').inner_text()}")
+
+
+def chats_ready(page, models=1):
+    """Wait until so many models of the chat page can answer, and until its script has run: before that, ``chat`` is the element
+    of this id, and what a test sets on it is lost."""
+    until(page, f"document.querySelectorAll('.pane[data-state=ready]').length === {models} && !!window.chat?.panes")

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from browser_checks import until, violations
+from browser_checks import chats_ready, until, violations
 from seers import make_seer
 from talker import make_talker, roomy
 
@@ -36,10 +36,6 @@ def say(page, text):
     page.get_by_label("Message").press("Enter")
 
 
-def ready(page, models=1):
-    until(page, f"document.querySelectorAll('.pane[data-state=ready]').length === {models} && !!window.chat")
-
-
 def ended(page):
     until(page, "window.chat && document.getElementById('chat').dataset.busy === 'false'")
 
@@ -48,7 +44,7 @@ def test_a_model_answers_in_the_page(visit, server, tasks_end):
     page = visit("/models")
     page.get_by_role("link", name="Chat with model", exact=True).click()
     page.get_by_role("button", name="Start").click()
-    ready(page)
+    chats_ready(page)
     page.get_by_text("Parameters").click()
     page.get_by_label("Temperature").fill("0")
     page.get_by_label("Most tokens").fill("40")
@@ -70,13 +66,13 @@ def test_a_model_answers_in_the_page(visit, server, tasks_end):
 
 def test_the_model_outlives_the_killed_server_of_the_page(visit, server, tasks_end):
     page = visit("/chat?model=model")
-    ready(page)
+    chats_ready(page)
     visit.expected += ["ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET"]  # of what the open page loads meanwhile
     pids = sorted((server.home / "runs/.web/tasks").glob("*/started.json"))
     server.kill()
     server.start()
     page.goto(server.base + "/chat?model=model")
-    ready(page)
+    chats_ready(page)
     say(page, "hello")
     ended(page)
     assert page.evaluate("chat.panes[0].whole")
@@ -87,7 +83,7 @@ def test_an_answer_is_canceled_and_the_model_is_free_again(visit, server, tasks_
     roomy(server.home, server.home / "long", 65536)
     page = visit("/chat?model=long")
     page.get_by_role("button", name="Start").click()
-    ready(page)
+    chats_ready(page)
     page.evaluate("chat.parameters = () => ({max_tokens: 60000, temperature: 1, seed: 3, ignore_eos: true})")
     say(page, "tell me")
     until(page, "document.querySelector('.said.assistant .text').textContent.length > 0")
@@ -110,7 +106,7 @@ def test_two_models_beside_each_other_and_the_better_answer(visit, server, tasks
     page.get_by_role("link", name="runs/models/small", exact=True).wait_for()
     page.goto(server.base + "/chat?model=model&model=runs/models/small")
     page.get_by_role("button", name="Start").click()
-    ready(page, 2)
+    chats_ready(page, 2)
     say(page, "copy 12")
     ended(page)
     assert page.locator(".said.assistant").count() == 2
@@ -130,7 +126,7 @@ def test_calls_of_tools_are_answered_by_hand_with_the_keyboard(visit, server, ta
     make_talker(server.home / "thinks", 2048, "thinking")
     page = visit("/chat?model=thinks/model")
     page.get_by_role("button", name="Start").press("Enter")
-    ready(page)
+    chats_ready(page)
     page.get_by_text("Tools", exact=True).press("Enter")
     page.get_by_label("Definitions as JSON").fill('{"name": 3}')
     assert page.get_by_text("This is no list of tools").is_visible()
@@ -179,7 +175,7 @@ def test_an_image_is_asked_about_and_two_answers_of_one_model_become_a_preferenc
     make_seer(server.home / "seer")
     page = visit("/chat?model=seer/model&model=seer/model")
     page.get_by_role("button", name="Start").first.click()
-    ready(page, 2)
+    chats_ready(page, 2)
     page.locator("#attach").set_input_files([server.home / "seer/a.png", server.home / "seer/b.png"])
     page.locator(".attached img").nth(1).wait_for()
     page.get_by_role("button", name="Remove image 2").press("Enter")

@@ -6,7 +6,7 @@ import re
 import signal
 
 import pytest
-from browser_checks import until, violations
+from browser_checks import chats_ready, until, violations
 
 pytestmark = [pytest.mark.web, pytest.mark.slow]
 SETTLED = "document.getElementById('new').dataset.settled === 'true'"
@@ -61,7 +61,7 @@ def test_the_first_model_without_a_terminal(visit, server, image, tmp_path, no_m
 
     page.get_by_role("link", name="Checkpoints").click()
     page.get_by_role("button", name="Chat").first.click()
-    until(page, "document.querySelectorAll('.pane[data-state=ready]').length === 1 && !!window.chat")
+    chats_ready(page)
     page.get_by_text("Parameters").click()
     page.get_by_label("Temperature").fill("0")
     page.get_by_label("Message").fill(rows[0]["messages"][0]["content"])

@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from browser_checks import until, violations
+from browser_checks import chats_ready, until, violations
 from talker import make_adapter
 
 pytestmark = [pytest.mark.web, pytest.mark.slow]
@@ -19,7 +19,7 @@ def test_a_checkpoint_is_exported_and_talks_by_one_click(visit, server):
     assert process.wait() == 0
     page = visit("/run/talks/checkpoints")
     page.get_by_role("button", name="Chat").first.click()
-    until(page, "document.querySelectorAll('.pane[data-state=ready]').length === 1 && !!window.chat")
+    chats_ready(page)
     page.get_by_label("Message").fill("hello")
     page.get_by_label("Message").press("Enter")
     until(page, "chat.panes[0].messages.length === 2")

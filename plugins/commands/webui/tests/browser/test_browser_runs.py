@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from browser_checks import until
+from browser_checks import chats_ready, until
 
 pytestmark = [pytest.mark.web, pytest.mark.slow]
 STEPS = "watched.points && watched.points.metrics.loss ? watched.points.metrics.loss.x : []"
@@ -143,7 +143,7 @@ def test_what_was_trained_talks_beside_its_base(visit, server, whole, image):
     for started in (1, 2):
         page.get_by_role("button", name="Start").first.click()
         until(page, f"document.querySelectorAll('.pane[data-state=none]').length === {2 - started}")
-    until(page, "document.querySelectorAll('.pane[data-state=ready]').length === 2 && !!window.chat")
+    chats_ready(page, 2)
     page.evaluate("chat.parameters = () => ({temperature: 0, max_tokens: 16})")
     row = json.loads((server.home / "rows.jsonl").read_text().splitlines()[1])
     page.get_by_label("Message").fill(row["messages"][0]["content"])

@@ -5,7 +5,7 @@ import os
 import signal
 
 import pytest
-from browser_checks import until
+from browser_checks import chats_ready, until
 
 pytestmark = [pytest.mark.web, pytest.mark.slow]
 #: what is asked of a good page is 0.1
@@ -74,9 +74,9 @@ def test_answers_that_stream_do_not_move_the_page(visit, server):
     page = visit("/chat?model=model&model=model")
     try:
         page.get_by_role("button", name="Start").first.click()
-        until(page, "document.querySelectorAll('.pane[data-state=ready]').length === 2 && !!window.chat")
+        chats_ready(page, 2)
         page.goto(server.base + "/chat?model=model&model=model")
-        until(page, "!!window.chat && !document.getElementById('send').disabled")
+        chats_ready(page, 2)
         page.evaluate("chat.parameters = () => ({max_tokens: 60, temperature: 1, ignore_eos: true})")
         for _ in range(2):
             page.get_by_label("Message").fill("tell me")
