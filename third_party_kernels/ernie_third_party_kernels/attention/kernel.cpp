@@ -9,8 +9,6 @@
 
 namespace {
 
-float* floats_of(Scratch& scratch, i64 floats) { return static_cast<float*>(scratch.take(static_cast<size_t>(floats) * 4)); }
-
 struct Forward {
     Sizes n;
     View q, k, v;
@@ -192,32 +190,13 @@ struct Backward {
     }
 };
 
-// Runs work(index, memory) for every index with memory of `floats` per thread; false if there is none.
-template <class Work>
-bool share_out(i64 count, i64 floats, int threads, Work work) {
-    bool enough = true;
-#pragma omp parallel num_threads(threads) if (threads > 1)
-    {
-        float* memory = floats_of(scratch_of_thread(), floats);
-        if (!memory) {
-#pragma omp atomic write
-            enough = false;
-        }
-#pragma omp for schedule(monotonic : dynamic, 1)
-        for (i64 i = 0; i < count; ++i)
-            if (memory) work(i, memory);
-        scratch_of_thread().give_back();
-    }
-    return enough;
-}
-
 }  // namespace
 
 // The last rows see most keys: they go first. Frees the mask. 1: no memory.
 static int run(Forward& pass, bool enough, int threads) {
     const Sizes& n = pass.n;
     const i64 heads = n.B * n.hq;
-    enough = enough && share_out(heads * n.blocks(), pass.floats(), threads, [&](i64 index, float* memory) {
+    enough = enough && with_memory(heads * n.blocks(), pass.floats(), threads, [&](i64 index, float* memory) {
         const i64 row = (n.blocks() - 1 - index / heads) * ROWS, head = index % heads;
         pass.block(head / n.hq, head % n.hq, row, memory);
     });
@@ -239,10 +218,10 @@ static int run(Backward& pass, bool enough, int threads) {
     pass.direct = pass.parts == 1 && n.padded() == n.d;
     const i64 size = n.B * n.hk * n.K * pass.parts * n.padded();
     thread_local Scratch keys, values;
-    pass.d_keys = pass.direct ? pass.dk : floats_of(keys, size);
-    pass.d_values = pass.direct ? pass.dv : floats_of(values, size);
+    pass.d_keys = pass.direct ? pass.dk : keys.floats(size);
+    pass.d_values = pass.direct ? pass.dv : values.floats(size);
     enough = enough && pass.d_keys && pass.d_values &&
-             share_out(n.B * n.hk * pass.parts, pass.floats(), threads, [&](i64 i, float* memory) { pass.item(i, memory); });
+             with_memory(n.B * n.hk * pass.parts, pass.floats(), threads, [&](i64 i, float* memory) { pass.item(i, memory); });
     if (enough && !pass.direct) {
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
         for (i64 i = 0; i < n.B * n.K; ++i) pass.add_up(i);

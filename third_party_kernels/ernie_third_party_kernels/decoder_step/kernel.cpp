@@ -77,7 +77,6 @@ static void attend_token(const Layer& layer, const Step& step, const Own& own, i
 }
 
 static void attention(Member& member, const Layer& layer, const Step& step, const Own& own) {
-    member.expect(layer.q);
     const Model& model = step.model;
     const Memory& memory = step.memory;
     const i64 n = step.pass.tokens(), heads = model.key_heads;

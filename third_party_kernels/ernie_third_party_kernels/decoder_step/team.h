@@ -11,15 +11,15 @@ struct alignas(64) Counter {
 };
 
 struct Team {
-    static constexpr int LANES = 16;
+    static constexpr int QUEUES = 16;
     int size = 1;
-    Counter next[3][LANES];  // of the phases before, now and after
+    Counter next[3][QUEUES];  // of the phases before, now and after
     i64 arrived = 0, round = 0;
-    int lanes() const { return size < LANES ? size : LANES; }
+    int queues() const { return size < QUEUES ? size : QUEUES; }
 };
 
 struct Member {
-    static constexpr i64 AHEAD = 256 << 10;  // bytes
+    static constexpr i64 AHEAD = 256 << 10;  // bytes that are prefetched at most
     Team& team;
     float* own;
     int index = 0;
@@ -27,7 +27,7 @@ struct Member {
     Kept split = {}, shared = {};  // see Splits; what was split in one phase may have other numbers in the next
     const char *ahead = nullptr, *stop = nullptr;
 
-    // What is read next: while this thread waits for the others, the beginning of its share is brought into its cache.
+    // What is read next: while this thread waits for the others, it prefetches the beginning of its share.
     void expect(const Matrix& matrix) {
         const i64 bytes = stored_bytes(matrix), share = bytes / team.size;
         const char* start = static_cast<const char*>(matrix.data) + bytes * index / team.size;
@@ -36,23 +36,23 @@ struct Member {
     }
 
     // work(0) .. work(items - 1), shared with the others; returns when all of it is done. A thread takes items that follow each
-    // other, as memory is read best, and then what others have left.
+    // other, as memory is read best, and then steals what others have left.
     template <class Work>
     void each(i64 items, const Work& work) {
         Counter* next = team.next[phase % 3];
-        const int lanes = team.lanes();
+        const int queues = team.queues();
         split.rows = nullptr;
-        for (int l = 0; l < lanes; ++l) {
-            const int lane = (index + l) % lanes;
-            const i64 first = items * lane / lanes, count = items * (lane + 1) / lanes - first;
+        for (int other = 0; other < queues; ++other) {
+            const int queue = (index + other) % queues;
+            const i64 first = items * queue / queues, count = items * (queue + 1) / queues - first;
             for (;;) {
-                const i64 item = __atomic_fetch_add(&next[lane].taken, 1, __ATOMIC_RELAXED);
+                const i64 item = __atomic_fetch_add(&next[queue].taken, 1, __ATOMIC_RELAXED);
                 if (item >= count) break;
                 work(first + item);
             }
         }
         // of the phase before: nobody is there any more, and nobody is in the phase after the next
-        for (int l = 0; l < lanes; ++l) __atomic_store_n(&team.next[(phase + 2) % 3][l].taken, 0, __ATOMIC_RELAXED);
+        for (int queue = 0; queue < queues; ++queue) __atomic_store_n(&team.next[(phase + 2) % 3][queue].taken, 0, __ATOMIC_RELAXED);
         ++phase;
         wait();
     }

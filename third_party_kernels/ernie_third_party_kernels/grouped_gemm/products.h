@@ -35,28 +35,6 @@ struct Blocks {
     ~Blocks() { std::free(all); }
 };
 
-// Runs work(item, memory) for every item, with memory of `floats` for each thread; false if there is none.
-template <class Work>
-static bool with_memory(i64 items, i64 floats, int threads, const Work& work) {
-    bool enough = true;
-    i64 next = 0;
-#pragma omp parallel num_threads(threads) if (threads > 1)
-    {
-        float* memory = static_cast<float*>(scratch_of_thread().take(static_cast<size_t>(4 * floats)));
-        if (!memory) {
-#pragma omp atomic write
-            enough = false;
-        }
-        while (memory) {
-            const i64 item = __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED);
-            if (item >= items) break;
-            work(item, memory);
-        }
-        scratch_of_thread().give_back();
-    }
-    return enough;
-}
-
 // What is wanted next is brought into the second cache while products are made: `lines` of 64 bytes for each tile.
 struct Ahead {
     const char *at, *stop;

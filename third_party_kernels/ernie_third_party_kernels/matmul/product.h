@@ -12,8 +12,8 @@ constexpr i64 TALL_BLOCK = 2048, DEEP_BLOCK = 1024, BROAD_BLOCK = 256;
 // and loaded on the way.
 template <int B>
 constexpr i64 NEAR_STEPS = B == 1 ? 8 : DEEP_BLOCK / TILE_DEPTH;
-// A new result of more bytes goes past the caches: they would read it first, and have lost it before somebody wants it.
-constexpr i64 FAR_BYTES = 8 << 20;
+// A new result of more bytes is written by non-temporal stores: caches would read it first, and lose it before somebody wants it.
+constexpr i64 STREAMED_BYTES = 8 << 20;
 
 // sums [2 x 2 tiles] += part of rows x part of columns
 static inline void add_four() {
@@ -74,7 +74,7 @@ static void put_sums(const float* sums, float* c, i64 step, i64 rows, i64 column
         }
 }
 
-// The same for whole lines of the caches, which nobody reads soon.
+// The same by non-temporal stores of whole cache lines.
 static void stream_sums(const float* sums, float* c, i64 step, i64 rows, i64 columns) {
     for (i64 r = 0; r < rows; ++r, c += step)
         for (i64 n = 0; n < columns; n += 16) _mm512_stream_ps(c + n, sums_at(sums, r, n));
@@ -100,7 +100,7 @@ static void multiply_columns(const Factors<Right>& f, const uint16_t* left, i64 
     const i64 steps = steps_of(depth), a_step = 2 * A * TILE_SIZE, b_step = 2 * B * TILE_SIZE, groups = groups_of(to - from);
     float* sums = memory;
     uint16_t* panel = reinterpret_cast<uint16_t*>(memory + BROAD_BLOCK * GROUP);
-    const bool far = !f.add && f.c_step % 16 == 0 && f.M * f.N * static_cast<i64>(sizeof(float)) > FAR_BYTES;
+    const bool streamed = !f.add && f.c_step % 16 == 0 && f.M * f.N * static_cast<i64>(sizeof(float)) > STREAMED_BYTES;
     pack_groups<B, false>(f.b, from, to - from, k, depth, panel);
     Shapes(16, 0).use();
     for (i64 m = first; m < stop; m += GROUP, left += steps * a_step) {
@@ -110,12 +110,12 @@ static void multiply_columns(const Factors<Right>& f, const uint16_t* left, i64 
                                       steps - s < NEAR_STEPS<B> ? steps - s : NEAR_STEPS<B>, sums + g * GROUP * GROUP, s > 0);
         float* c = f.c + m * f.c_step + from;
         const i64 rows = stop - m < GROUP ? stop - m : GROUP;
-        if (far && !k && (to - from) % 16 == 0 && reinterpret_cast<uintptr_t>(c) % 64 == 0)
+        if (streamed && !k && (to - from) % 16 == 0 && reinterpret_cast<uintptr_t>(c) % 64 == 0)
             stream_sums(sums, c, f.c_step, rows, to - from);
         else
             put_sums(sums, c, f.c_step, rows, to - from, f.add || k);
     }
-    _mm_sfence();  // what went past the caches is there before another thread is told that it is
+    _mm_sfence();  // non-temporal stores are not ordered with those that tell another thread of them
     release_tiles();
 }
 

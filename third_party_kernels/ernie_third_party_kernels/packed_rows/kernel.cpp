@@ -56,9 +56,8 @@ static bool in_integers(const Job& j, bool back, Way way) {
     const Cut cut(j, form, columns, by_group);
     const i64 strips = (cut.width + COLUMNS - 1) / COLUMNS, strip = column_bytes(depth) / 4 * COLUMNS, beside = sizes * COLUMNS;
     const i64 own = by_group ? up_to(form.floats(cut.tall), 16) + up_to(depth, 16) : 0;
-    const size_t shared = by_group ? 64 : 4 * static_cast<size_t>(up_to(form.floats(j.rows()), 16));
     thread_local Scratch scratch;
-    float* all = static_cast<float*>(scratch.take(shared));
+    float* all = scratch.floats(by_group ? 16 : up_to(form.floats(j.rows()), 16));
     if (!all) return false;
     const Split rows = form.in(all, by_group ? 0 : j.rows());
     if (!by_group) split_all(j, rows, back);

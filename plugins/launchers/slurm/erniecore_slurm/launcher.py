@@ -71,6 +71,7 @@ class SlurmLauncher(Launcher):
             word.split("=", 1) for word in _ask("scontrol", "show", "node", first, "-o").split() if "=" in word
         )
         here = os.environ.get("SLURMD_NODENAME") == first
+        # the first node cannot be asked: a port below those that Linux gives to outgoing connections
         port = free_port() if here else 20000 + int(self.job) % 10000
         return {"MASTER_ADDR": fields.get("NodeAddr", first), "MASTER_PORT": str(port)}
 
