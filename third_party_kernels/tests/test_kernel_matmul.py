@@ -6,7 +6,7 @@ import pytest
 from ernie_third_party_kernels.kernel_set import native
 from ernie_third_party_kernels.matmul import reference
 
-#: (rows, depth, columns); the last three are large enough for non-temporal stores, the last one in rows that are not whole cache lines
+#: (rows, depth, columns); the last three are large enough for non-temporal stores, the last one without rows of whole cache lines
 SHAPES = [(32, 32, 32), (33, 65, 47), (100, 530, 300), (40, 2100, 33), (2100, 40, 64), (257, 256, 1000)]
 SHAPES += [(2070, 40, 1040), (2070, 1100, 1040), (2070, 33, 1047)]
 #: parts -> bound of the error over sum |x| |y|: half a unit in the last place of each factor's parts (2^-8 for one, 2^-16 for
