@@ -62,12 +62,11 @@ SIZES = {
         Size("tiny", "ernie45-moe", _TINY, "100KB", ("wint4-8",), (24,), 64, 0.05, _part(3, 4, 1)),
     )
 }
+_SHARED = "wint4-8", "int8=self_attn.*_proj,mlp.gate_proj,mlp.up_proj,mlp.down_proj,mlp.shared_experts.*"
 #: name of a form of weights -> the quantizer and its settings, for those that are no quantizer's name
 FORMS = {
-    "wint4-8-shared": (
-        "wint4-8",
-        "int8=self_attn.*_proj,mlp.gate_proj,mlp.up_proj,mlp.down_proj,mlp.shared_experts.*",
-    ),
+    "wint4-8-shared": _SHARED,
+    "wint4-8-shared-head": (*_SHARED, "head=int8"),
     **{f"{quantizer}-head": (quantizer, "head=int8") for quantizer in ("wint8", "wint4", "wint4-8")},
 }
 _HYBRID = "--parallel hybrid"

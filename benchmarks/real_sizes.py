@@ -268,9 +268,13 @@ def run_events(bench: Bench, out: str, words: list[object]) -> tuple[Watched, li
 
 def adapted(bench: Bench, method: str) -> Rows:
     """An adapter on each form of the weights: on the packed directory, and where a run does not take one (ERN-C010), on the
-    source, packed as it is read; the row says so. A step has one row of ``--length`` tokens."""
+    source, packed as it is read; the row says so. ``bf16`` is the source kept as its files have it, embedding and head too. A
+    step has one row of ``--length`` tokens."""
     for quantizer in bench.quantizers:
         model, words = bench.packed(quantizer), ("--method", method, "--adapter", "lora")
+        if quantizer == "bf16":
+            yield train(bench, f"{method} lora, bf16", model, *words, "--quantizer", "bf16", "quantizer.head=bf16")
+            continue
         tried = bench.run(
             "plan", "--model", model, "--data", "rows.jsonl", "--method", "sft", "--adapter", "lora", "--json"
         )
@@ -330,7 +334,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument(
         "--quantizers",
         help="forms of the weights: quantizers, bf16, wint4-8-shared (shared experts in 8, too), or wint8-head, wint4-head, "
-        "wint4-8-head (the head in 8, too)",
+        "wint4-8-head, wint4-8-shared-head (the head in 8, too)",
     )
     parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--steps", type=int, default=10, help="of a training run")

@@ -71,6 +71,24 @@ def build_model(model: Spec, seed: int) -> Any:
     return implementation.ernie_build_model(config=plugin.Config(), architecture=architecture(model), dtype="float32")
 
 
+def build_frozen(model: Spec, seed: int) -> Any:
+    """The same kept in bfloat16, head and embedding too, as ``--quantizer bf16 quantizer.head=bf16`` keeps a public model: no
+    float32 weight of it is ever whole in memory."""
+    import paddle
+    from erniecore_ernie45.plugin import plugin
+    from erniecore_weight_only.plugin import bf16
+
+    from erniecore.engine.models.filling import fill
+    from erniecore.engine.models.random_weights import attach_random
+
+    with paddle.LazyGuard():
+        built = plugin.ernie_build_model(architecture=architecture(model), dtype="float32")
+    attach_random(built, plugin.ernie_state_adapter(architecture=architecture(model)), seed)
+    built = bf16.ernie_quantize_model(config=bf16.Config(head="bf16"), model=built, phase="train")
+    fill(built)
+    return built
+
+
 def make_batches(workload: Spec, num: int, seed: int) -> list[Any]:
     """One plain causal batch per step."""
     import numpy as np
@@ -157,7 +175,8 @@ def train(args: argparse.Namespace, workload: Spec, defaults: Spec, clock: Clock
     from erniecore.engine.training import guards
     from erniecore.engine.training.recompute import set_recompute
 
-    model = build_model(workload["model"], defaults["seed"])
+    build = build_frozen if args.opts.get("base") == "bf16" else build_model
+    model = build(workload["model"], defaults["seed"])
     if args.method != "sft":
         model = adapted(model, defaults)
     model.train()

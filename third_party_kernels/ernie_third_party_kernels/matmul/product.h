@@ -5,13 +5,9 @@
 #include "panels.h"
 
 // Rows, depth and columns that are worked on together, at most: panels of columns stay in the second cache. Sums over a block of
-// depth are made one after the other, then added.
+// depth stay in tiles: the second cache is fast enough for both panels, and they are not stored and loaded on the way. Blocks are
+// made one after the other, then added.
 constexpr i64 TALL_BLOCK = 2048, DEEP_BLOCK = 1024, BROAD_BLOCK = 256;
-// Steps of depth between two groups of columns, by the parts of the columns. With one part a group of rows stays in the first
-// cache. With two a tile is used more often for each time it is loaded: the second cache is fast enough, and sums are not stored
-// and loaded on the way.
-template <int B>
-constexpr i64 NEAR_STEPS = B == 1 ? 8 : DEEP_BLOCK / TILE_DEPTH;
 // A new result of more bytes is written by non-temporal stores: caches would read it first, and lose it before somebody wants it.
 constexpr i64 STREAMED_BYTES = 8 << 20;
 
@@ -29,20 +25,13 @@ static inline void store_four(float* sums) {
     store_tile<0>(c, 4 * GROUP), store_tile<1>(c + 16, 4 * GROUP);
     store_tile<2>(c + 16 * GROUP, 4 * GROUP), store_tile<3>(c + 16 * GROUP + 16, 4 * GROUP);
 }
-static inline void load_four(const float* sums) {
-    load_tile<0>(sums, 4 * GROUP), load_tile<1>(sums + 16, 4 * GROUP);
-    load_tile<2>(sums + 16 * GROUP, 4 * GROUP), load_tile<3>(sums + 16 * GROUP + 16, 4 * GROUP);
-}
 
-// sums [GROUP, GROUP] = or += a group of rows [A parts] times a group of columns [B parts], over so many steps of depth.
+// sums [GROUP, GROUP] = a group of rows [A parts] times a group of columns [B parts], over so many steps of depth.
 template <int A, int B>
-static inline void multiply_groups(const uint16_t* a, const uint16_t* b, i64 steps, float* sums, bool add) {
+static inline void multiply_groups(const uint16_t* a, const uint16_t* b, i64 steps, float* sums) {
     static_assert((A == 2 && B == 2) || B == 1, "");
     constexpr i64 two = 2 * TILE_SIZE;
-    if (add)
-        load_four(sums);
-    else
-        zero_tiles<0, 1, 2, 3>();
+    zero_tiles<0, 1, 2, 3>();
     for (i64 s = 0; s < steps; ++s, a += A * two, b += B * two) {
         if constexpr (B == 2) {
             load_two<4>(a), load_two<6>(b + two), add_four();
@@ -104,10 +93,7 @@ static void multiply_columns(const Factors<Right>& f, const uint16_t* left, i64 
     pack_groups<B, false>(f.b, from, to - from, k, depth, panel);
     Shapes(16, 0).use();
     for (i64 m = first; m < stop; m += GROUP, left += steps * a_step) {
-        for (i64 s = 0; s < steps; s += NEAR_STEPS<B>)
-            for (i64 g = 0; g < groups; ++g)
-                multiply_groups<A, B>(left + s * a_step, panel + (g * steps + s) * b_step,
-                                      steps - s < NEAR_STEPS<B> ? steps - s : NEAR_STEPS<B>, sums + g * GROUP * GROUP, s > 0);
+        for (i64 g = 0; g < groups; ++g) multiply_groups<A, B>(left, panel + g * steps * b_step, steps, sums + g * GROUP * GROUP);
         float* c = f.c + m * f.c_step + from;
         const i64 rows = stop - m < GROUP ? stop - m : GROUP;
         if (streamed && !k && (to - from) % 16 == 0 && reinterpret_cast<uintptr_t>(c) % 64 == 0)

@@ -51,9 +51,9 @@ class LowRankProduct(WeightChange):
         raise NotImplementedError
 
     def apply_to(self, x: Tensor, matmul: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """s (x F) S, by the caller's product of rows and a matrix (or a stack)."""
+        """(s x F) S, by the caller's product of rows and a matrix (or a stack). The scale is applied where numbers are few."""
         first, second = self.factors()
-        return matmul(matmul(self.dropped(x), first), second) * self.scale
+        return matmul(matmul(self.dropped(x), first) * self.scale, second)
 
     def dropped(self, x: Tensor) -> Tensor:
         """``x``, in training with dropout."""

@@ -61,16 +61,20 @@ class RoundingError(NamedTuple):
     def between_tensors(cls, weights: Tensor, others: Tensor) -> RoundingError:
         """The same of tensors [N, ..]; some rows or experts at a time, which saves memory."""
         # memory itself: a slice of a Paddle tensor would copy the whole of it on its way to numpy
-        both: list[Any] = [memory_of(t.detach().astype("float32").cpu()) for t in (weights, others)]
-        whole, other = both
+        whole, other = (memory_of(t.detach().cpu()) for t in (weights, others))
         step = max(1, _COMPARED * len(whole) // max(whole.size, 1))
         parts = (slice(start, start + step) for start in range(0, len(whole), step))
-        return cls.of(cls.between(whole[part], other[part]) for part in parts)
+        return cls.of(cls.between(_widened(whole[part]), _widened(other[part])) for part in parts)
 
     @property
     def sqnr_db(self) -> float:
         """Signal to noise in dB; infinite where nothing was lost, or nothing was there."""
         return 10 * math.log10(self.signal / self.noise) if self.signal and self.noise else math.inf
+
+
+def _widened(values: Array) -> Floats:
+    """Numbers in float32; of bfloat16 they come as bits."""
+    return bfloat16_to_float32(values) if values.dtype == np.uint16 else values.astype(np.float32, copy=False)
 
 
 @runtime_checkable

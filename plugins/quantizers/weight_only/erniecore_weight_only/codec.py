@@ -106,7 +106,7 @@ def bfloat16_values(weight: Tensor, where: str) -> tuple[Tensor, bool]:
     found = stored_values(weight, "bfloat16")
     if found is None:
         found = filled(weight).detach().astype("bfloat16"), False
-        if not bool(paddle.isfinite(found[0].astype("float32")).all()):
+        if not bool(paddle.isfinite(found[0]).all()):
             raise NumericsError("this weight holds values that are not finite in bfloat16", where=where)
     return found
 
