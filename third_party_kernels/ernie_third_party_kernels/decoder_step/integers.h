@@ -9,6 +9,10 @@
 
 constexpr i64 CHUNK = 64;            // codes that are multiplied together
 constexpr i64 MOST_DEPTH = 1 << 16;  // inputs whose sums 32 bits hold
+// Outputs that are multiplied together: as many sums as keep the processor busy, in few streams of memory. What is read so far
+// ahead is asked for as it lies, which is one stream.
+constexpr int OUTPUTS_AT_ONCE = 4;
+constexpr i64 BYTES_AHEAD = 8192;
 
 // The first of the rows whose parts are somewhere, and what parts: of this file, or of tiles.h.
 enum Kind { PARTS, BYTE_TILES, BFLOAT_TILES };
@@ -114,9 +118,12 @@ static inline void begin(const Split& x, int offset, __m512i (&sums)[3]) {
     for (int p = 0; p < 3; ++p) sums[p] = _mm512_mullo_epi32(_mm512_loadu_si512(x.sums + p * 16), _mm512_set1_epi32(-offset));
 }
 
-// y [OUT] = x W' of int8 codes [OUT, inputs]; `ahead` bytes further on memory is asked for what comes next.
+// The chunk that lies BYTES_AHEAD behind chunk i of what is multiplied together.
+static inline void fetch_ahead(const int8_t* codes, i64 i) { __builtin_prefetch(codes + i * CHUNK + BYTES_AHEAD, 0, 2); }
+
+// y [OUT] = x W' of int8 codes [OUT, inputs]
 template <int OUT>
-static void byte_sums(const Split& x, const int8_t* codes, i64 inputs, const float* scales, i64 ahead, float* y) {
+static void byte_sums(const Split& x, const int8_t* codes, i64 inputs, const float* scales, float* y) {
     __m512i sums[OUT][3];
 #pragma GCC unroll 8
     for (int o = 0; o < OUT; ++o) begin(x, 128, sums[o]);
@@ -126,7 +133,7 @@ static void byte_sums(const Split& x, const int8_t* codes, i64 inputs, const flo
         const __m512i a = _mm512_loadu_si512(parts), b = _mm512_loadu_si512(parts + 64), d = _mm512_loadu_si512(parts + 128);
 #pragma GCC unroll 8
         for (int o = 0; o < OUT; ++o) {
-            __builtin_prefetch(codes + o * inputs + c * CHUNK + ahead, 0, 2);
+            fetch_ahead(codes, c * OUT + o);
             const __m512i w = _mm512_xor_si512(_mm512_loadu_si512(codes + o * inputs + c * CHUNK), sign);
             add_products(sums[o][0], w, a);
             add_products(sums[o][1], w, b);
@@ -137,44 +144,43 @@ static void byte_sums(const Split& x, const int8_t* codes, i64 inputs, const flo
     for (int o = 0; o < OUT; ++o) y[o] = scales[o] * *x.scale * joined(sums[o]);
 }
 
-// The codes of two outputs to a byte, 8 too large.
-static inline void unpack(__m512i bytes, __m512i* low, __m512i* high) {
-    const __m512i fours = _mm512_set1_epi8(15), flipped = _mm512_xor_si512(bytes, _mm512_set1_epi8(-120));
-    *low = _mm512_and_si512(flipped, fours);
-    *high = _mm512_and_si512(_mm512_srli_epi16(flipped, 4), fours);
+// Of two outputs to a byte the codes of the low half, 8 too large, and those of the high half, as they lie there: 16 times that.
+// Each is one instruction: its last argument is the table of (bytes ^ second) & third.
+static inline __m512i low_codes(__m512i bytes) {
+    return _mm512_ternarylogic_epi32(bytes, _mm512_set1_epi8(-120), _mm512_set1_epi8(15), 0x28);
+}
+static inline __m512i high_codes(__m512i bytes) {
+    return _mm512_ternarylogic_epi32(bytes, _mm512_set1_epi8(-120), _mm512_set1_epi8(-16), 0x28);
 }
 
 // y [2 ROWS] of int4 codes [ROWS, inputs], a scale per output
 template <int ROWS>
-static void nibble_sums(const Split& x, const int8_t* codes, i64 inputs, const float* scales, i64 outputs, i64 ahead, float* y) {
-    __m512i sums[2 * ROWS][3];
-#pragma GCC unroll 8
-    for (int o = 0; o < 2 * ROWS; ++o) begin(x, 8, sums[o]);
+static void nibble_sums(const Split& x, const int8_t* codes, i64 inputs, const float* scales, i64 outputs, float* y) {
+    __m512i low[ROWS][3], high[ROWS][3];
+#pragma GCC unroll 4
+    for (int r = 0; r < ROWS; ++r) begin(x, 8, low[r]), begin(x, 16 * 8, high[r]);
     for (i64 c = 0; c < x.chunks; ++c) {
         const int8_t* parts = x.parts + c * 3 * CHUNK;
         const __m512i a = _mm512_loadu_si512(parts), b = _mm512_loadu_si512(parts + 64), d = _mm512_loadu_si512(parts + 128);
-#pragma GCC unroll 8
+#pragma GCC unroll 4
         for (int r = 0; r < ROWS; ++r) {
-            __builtin_prefetch(codes + r * inputs + c * CHUNK + ahead, 0, 2);
-            __m512i w[2];
-            unpack(_mm512_loadu_si512(codes + r * inputs + c * CHUNK), w, w + 1);
-#pragma GCC unroll 2
-            for (int h = 0; h < 2; ++h) {
-                add_products(sums[2 * r + h][0], w[h], a);
-                add_products(sums[2 * r + h][1], w[h], b);
-                add_products(sums[2 * r + h][2], w[h], d);
-            }
+            fetch_ahead(codes, c * ROWS + r);
+            const __m512i bytes = _mm512_loadu_si512(codes + r * inputs + c * CHUNK);
+            const __m512i w = low_codes(bytes), v = high_codes(bytes);
+            add_products(low[r][0], w, a), add_products(low[r][1], w, b), add_products(low[r][2], w, d);
+            add_products(high[r][0], v, a), add_products(high[r][1], v, b), add_products(high[r][2], v, d);
         }
     }
-#pragma GCC unroll 8
-    for (int o = 0; o < 2 * ROWS; ++o)
-        if (o < outputs) y[o] = scales[o] * *x.scale * joined(sums[o]);
+#pragma GCC unroll 4
+    for (int r = 0; r < ROWS; ++r) {
+        y[2 * r] = scales[2 * r] * *x.scale * joined(low[r]);
+        if (2 * r + 1 < outputs) y[2 * r + 1] = scales[2 * r + 1] * *x.scale * (joined(high[r]) / 16);
+    }
 }
 
 // The same with a scale per group of inputs: parts are joined chunk by chunk, which the bits of four times 64 products allow.
 template <int ROWS>
-static void group_sums(const Split& x, const int8_t* codes, i64 inputs, const float* scales, i64 group, i64 outputs, i64 ahead,
-                       float* y) {
+static void group_sums(const Split& x, const int8_t* codes, i64 inputs, const float* scales, i64 group, i64 outputs, float* y) {
     const i64 groups = (inputs + group - 1) / group, each = group / CHUNK;
     __m512 sums[2 * ROWS];
     const float* own[2 * ROWS];
@@ -196,9 +202,9 @@ static void group_sums(const Split& x, const int8_t* codes, i64 inputs, const fl
         if (c == stop) ++g, stop += each;
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; ++r) {
-            __builtin_prefetch(codes + r * inputs + c * CHUNK + ahead, 0, 2);
-            __m512i w[2];
-            unpack(_mm512_loadu_si512(codes + r * inputs + c * CHUNK), w, w + 1);
+            fetch_ahead(codes, c * ROWS + r);
+            const __m512i bytes = _mm512_loadu_si512(codes + r * inputs + c * CHUNK);
+            const __m512i w[2] = {low_codes(bytes), _mm512_srli_epi16(high_codes(bytes), 4)};
 #pragma GCC unroll 2
             for (int h = 0; h < 2; ++h) {
                 __m512i sum = _mm512_loadu_si512(x.starts + c * 16);
@@ -226,17 +232,19 @@ static void integer_row(const Matrix& matrix, i64 expert, const Split& x, i64 fi
     const float* scales = matrix.scales + (expert * matrix.outputs + first) * groups;
     const auto run = [&](auto count, i64 o) {
         constexpr int ROWS = decltype(count)::value;
-        const i64 step = ROWS * inputs, ahead = step * (step < 8192 ? (8191 + step) / step : 1), left = width - o;
+        const i64 left = width - o;
         const int8_t* from = codes + (bytes ? o : o / 2) * inputs;
         if (bytes)
-            byte_sums<ROWS>(x, from, inputs, scales + o, ahead, y + o);
+            byte_sums<ROWS>(x, from, inputs, scales + o, y + o);
         else if (groups == 1)
-            nibble_sums<(ROWS + 1) / 2>(x, from, inputs, scales + o, left, ahead, y + o);
+            nibble_sums<(ROWS + 1) / 2>(x, from, inputs, scales + o, left, y + o);
         else
-            group_sums<(ROWS + 1) / 2>(x, from, inputs, scales + o * groups, matrix.group, left, ahead, y + o);
+            group_sums<(ROWS + 1) / 2>(x, from, inputs, scales + o * groups, matrix.group, left, y + o);
     };
     i64 o = 0;
-    for (; o + 8 <= width; o += 8) run(std::integral_constant<int, 8>{}, o);
+    if (groups > 1)  // joining parts takes longer than memory: more outputs hide what each waits for
+        for (; o + 8 <= width; o += 8) run(std::integral_constant<int, 8>{}, o);
+    for (; o + OUTPUTS_AT_ONCE <= width; o += OUTPUTS_AT_ONCE) run(std::integral_constant<int, OUTPUTS_AT_ONCE>{}, o);
     for (; o < width; o += bytes ? 1 : 2) run(std::integral_constant<int, 1>{}, o);
 }
 
