@@ -164,9 +164,10 @@ def estimate(run: PlannedRun, environ: Mapping[str, str] | None = None) -> Estim
     stages, times = divided_run(run, work, environ)
     acts, states = activations(shape, work), states_of(run)
     peak = tensors_peak(states, acts, accumulation=train.accumulation)
-    head = 4 * shape.vocab * shape.hidden
+    unpacked = plan.parameters.total - plan.parameters.packed  # what is packed has kernels of its own, without buffers
+    largest = 4 * min(shape.vocab * shape.hidden, unpacked)
     process = cpu_process(
-        states, acts, accumulation=train.accumulation, threads=run.device.threads, largest_matrix=head
+        states, acts, accumulation=train.accumulation, threads=run.device.threads, largest_matrix=largest
     )
     if stages:
         seconds, operators = times.seconds if times else None, None

@@ -172,3 +172,15 @@ def test_smaller_runs_are_real_and_the_cheapest_comes_first(capsys):
     assert "smaller" not in changed
     assert main(["plan", *args, "--smaller"]) == 0
     assert "with train.recompute=full" in capsys.readouterr().out
+
+
+def test_products_with_a_packed_head_need_no_buffers(capsys):
+    args = ("--model", "ernie45", "model.size=0.3b", "--method", "sft", "--adapter", "lora", "--quantizer", "bf16")
+    float32, packed = (
+        plan(capsys, *args, f"quantizer.head={head}", "device.threads=2")["estimate"] for head in ("none", "bf16")
+    )
+    beside = {
+        name: made["process_memory"] - made["peak_memory"] for name, made in (("none", float32), ("bf16", packed))
+    }
+    assert packed["peak_memory"] < float32["peak_memory"]
+    assert beside["none"] - beside["bf16"] > 100 << 20
