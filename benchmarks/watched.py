@@ -64,7 +64,9 @@ def ernie(
 def watch(
     command: Sequence[str], cwd: Path, *, kill_after: float | None = None, env: Mapping[str, str] | None = None
 ) -> Watched:
-    """Run a command to its end, or until ``kill_after`` seconds, when SIGKILL ends it and all that it started."""
+    """Run a command to its end, or until ``kill_after`` seconds, when SIGKILL ends it and all that it started. Byte code is kept,
+    whatever the shell says: compiling Paddle's sources takes longer than many a command."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     started, peaks, each = time.monotonic(), [0, 0], dict[int, int]()
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = subprocess.Popen(
@@ -73,7 +75,7 @@ def watch(
             stdout=out,
             stderr=err,
             text=True,
-            env={**os.environ, **(env or {})},
+            env={**environment, **(env or {})},
             start_new_session=True,
         )
         over = threading.Event()

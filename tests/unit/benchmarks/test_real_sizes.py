@@ -107,3 +107,9 @@ def test_files_are_compared_byte_for_byte(tmp_path):
     assert real_sizes.same_weights(tmp_path / "a", tmp_path / "b")
     assert not real_sizes.same_weights(tmp_path / "a", tmp_path / "c")
     assert not real_sizes.same_weights(tmp_path / "a", tmp_path)
+
+
+def test_commands_keep_byte_code_whatever_the_shell_says(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    done = watched.watch([sys.executable, "-c", "import sys; print(sys.dont_write_bytecode)"], tmp_path)
+    assert done.out.split() == ["False"]
