@@ -5,8 +5,9 @@ found, as text and JSON. No paddle. The arithmetic is in ``layout_search``.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from erniecore_accelerators import AcceleratorPlugin, AcceleratorSpec
 from erniecore.api import UsageError, counted, install_command
 from erniecore.api.command import did_you_mean, layout_spaces, loadable_plugins, read_yaml
 from erniecore.api.planning import LayoutSpace, ParallelLayout, PlannedRun, seconds_text, size_text
+from erniecore_planner.allowed import AllowedSpace
 from erniecore_planner.clusters import ASSUMED_SHARE, GB, Cluster, Machines, read_cluster, uniform
 from erniecore_planner.divided import options_of
 from erniecore_planner.jobs import Job, job_of
@@ -133,6 +135,7 @@ class LayoutPlan:
     Attributes:
         strategy: the parallel strategy whose layouts these are. given: the degrees of the settings, if they are for several
             ranks, with these at the best places, and with the micro-batches of the settings. given_rows: of its step.
+        refused: what the run cannot have and was not tried, see ``allowed``.
     """
 
     job: Job
@@ -142,6 +145,7 @@ class LayoutPlan:
     space: LayoutSpace
     given: Assessed | None = None
     given_rows: int = 0
+    refused: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Plain JSON; ``total`` of time and memory beside their parts."""
@@ -154,12 +158,17 @@ class LayoutPlan:
             "tokens_per_step": self.job.rows * self.job.length,
             "tried": found.tried,
             "strategy": self.strategy,
+            "refused": list(self.refused),
             **{name: layout and self._json(layout) for name, layout in single.items()},
             **{name: [self._json(layout) for layout in layouts] for name, layouts in several.items()},
         }
 
     def lines(self) -> list[tuple[str, str]]:
         """(label, text) for the console."""
+        refused = [("note", f"not tried, as this run refuses it: {name}") for name in self.refused]
+        return [*self._lines(), *refused]
+
+    def _lines(self) -> list[tuple[str, str]]:
         found, best = self.found, self.found.fastest
         if best is None:
             lines = [
@@ -264,13 +273,20 @@ def difference(layout: Assessed, best: Assessed) -> str:
 
 
 def layout_plan(
-    run: PlannedRun, wanted: Wanted, environ: Mapping[str, str] | None = None, *, rows: int = 0
+    run: PlannedRun,
+    wanted: Wanted,
+    environ: Mapping[str, str] | None = None,
+    *,
+    rows: int = 0,
+    accepts: Callable[[str, Sequence[str]], bool] | None = None,
 ) -> LayoutPlan | None:
     """Search the layouts of a planned run; None where its model does not say what its layers are like.
 
     Args:
         rows: of a step, for layouts of exactly the wanted number of accelerators, which may share them unevenly; 0: as many
             for each accelerator as the settings say, on fewer accelerators too.
+        accepts: whether the run would be accepted with a strategy and further settings; without it every layout is taken
+            for accepted.
 
     Raises:
         UsageError: flags that name no cluster, or no installed strategy runs on so many processes.
@@ -280,6 +296,10 @@ def layout_plan(
     if job is None:
         return None
     strategy, space = strategy_for(run, job, cluster.size)
+    refused: tuple[str, ...] = ()
+    if accepts is not None:
+        space = AllowedSpace(space, partial(accepts, strategy))
+        refused = space.refused
     sizes = [cluster.size] if rows else list(worth_trying(cluster))
     job = replace(job, rows=rows or job.rows)
     on_accelerator = not run.device.is_host
@@ -290,7 +310,7 @@ def layout_plan(
     micro_batches = sum(run.layout.shares) or run.train.accumulation * run.layout.data_size
     own = replace(job, rows=run.train.batch_size * micro_batches)
     given = given_layout(run, own, space, cluster) if not rows and strategy == run.names["parallel"] else None
-    return LayoutPlan(job, cluster, found, strategy, space, given, own.rows)
+    return LayoutPlan(job, cluster, found, strategy, space, given, own.rows, refused)
 
 
 def given_layout(run: PlannedRun, job: Job, space: LayoutSpace, cluster: Cluster) -> Assessed | None:

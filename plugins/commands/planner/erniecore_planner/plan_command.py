@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from erniecore.api.command import LoadedSettings
     from erniecore.api.planning import PlannedRun
     from erniecore_planner.estimate import Estimate
+    from erniecore_planner.layout_plan import Wanted
 
 #: part of the memory that a change must save to be named
 _SAVES = 0.02
@@ -67,20 +68,25 @@ def plan(
     overrides += [f"data.max_seq_len={seq}"] if seq else []
     loaded = load_settings(file, overrides, chosen)
     if accelerators or cluster is not None:
-        return show_layouts(loaded, accelerators, accelerator, cluster, as_json)
+        from erniecore_planner.layout_plan import Wanted
+
+        def accepts(strategy: str, more: Sequence[str]) -> bool:
+            return _accepted(file, [*overrides, *more], {**chosen, "parallel": strategy})
+
+        return show_layouts(loaded, Wanted(accelerators, accelerator, cluster), as_json, accepts)
     again = (lambda more: load_settings(file, [*overrides, *more], chosen)) if smaller else None
     show_plan(loaded, as_json, nproc, again)
     return 0
 
 
 def show_layouts(
-    loaded: LoadedSettings, accelerators: int, accelerator: str, cluster: Path | None, as_json: bool
+    loaded: LoadedSettings, wanted: Wanted, as_json: bool, accepts: Callable[[str, Sequence[str]], bool]
 ) -> int:
-    """Print how the run could be laid out; 6 (out of memory) where nothing fits."""
-    from erniecore_planner.layout_plan import Wanted, layout_plan
+    """Print how the run could be laid out, as far as its other settings allow; 6 (out of memory) where nothing fits."""
+    from erniecore_planner.layout_plan import layout_plan
 
     run, _ = planned_run(loaded)
-    made = layout_plan(run, Wanted(accelerators, accelerator, cluster))
+    made = layout_plan(run, wanted, accepts=accepts)
     if made is None:
         raise UsageError("this model does not say what its layers are like", where="--model")
     if as_json:
@@ -88,6 +94,15 @@ def show_layouts(
     else:
         show_fields(made.lines())
     return int(Exit.OK if made.found.fastest else Exit.MEMORY)
+
+
+def _accepted(file: Path | None, overrides: Sequence[str], flags: Mapping[str, Any]) -> bool:
+    """Whether a run of two processes with these settings passes the checks before it starts."""
+    try:
+        planned_run(load_settings(file, overrides, flags), 2)
+    except ErnieError:
+        return False
+    return True
 
 
 def show_plan(

@@ -3,11 +3,16 @@
 import json
 
 import pytest
+from erniecore_hybrid_parallel.config import HybridConfig
+from erniecore_hybrid_parallel.layouts import HybridLayouts
+from erniecore_planner.allowed import AllowedSpace
 
+from erniecore.api.parallel import DecoderShape, LayerShape
 from erniecore.cli.app import main
 
 SFT_21B = ("--model", "ernie45-moe", "model.size=21b-a3b", "--method", "sft", "--device", "cuda", "--seq", "8192")
 LOW = "train.precision=bfloat16"
+DENSE = LayerShape(heads=8, kv_heads=4, head_dim=64, mlp=2048)
 
 
 def plan(capsys, *args, status=0):
@@ -90,3 +95,34 @@ def test_the_old_spellings_work_and_warn(capsys, tmp_path):
     file = tmp_path / "cluster.yaml"
     file.write_text("machines:\n  - {count: 1, cards: 8, card: big, memory: 80, tflops: 300}\n")
     assert plan(capsys, *args, "--cluster", str(file))["accelerators"] == 8
+
+
+@pytest.mark.parametrize(
+    ("words", "refused"),
+    [
+        (("--method", "sft"), []),
+        (("--method", "sft", "method.neftune_alpha=5"), ["pipeline", "context"]),
+        (("--method", "sft", "--quantizer", "fp8-block"), ["context"]),
+    ],
+)
+def test_layouts_that_the_rest_of_a_run_refuses_are_not_tried(capsys, words, refused):
+    args = ("--model", "ernie45", "model.size=0.3b", "--device", "cuda", "--seq", "16384", *words)
+    made = plan(capsys, *args, "--accelerators", "8", "--accelerator", "H100")
+    assert made["refused"] == refused
+    found = [made[name] for name in ("fastest", "cheapest", "lowest_memory")] + made["runners_up"]
+    assert all(layout["degrees"][axis] == 1 for layout in found for axis in refused)
+    assert main(["plan", *args, "--accelerators", "8", "--accelerator", "H100"]) == 0
+    out = capsys.readouterr().out
+    assert all(f"not tried, as this run refuses it: {axis}" in out for axis in refused)
+    assert out.count("not tried") == len(refused)
+
+
+def test_choices_of_degrees_can_be_refused_too():
+    space = HybridLayouts(HybridConfig(), DecoderShape(hidden=512, vocab=32768, tied=False, layers=(DENSE,) * 4))
+    refuse = {"parallel.sharding_stage=3", "parallel.sequence=true"}
+    allowed = AllowedSpace(space, lambda words: not refuse & {*words})
+    assert allowed.refused == ("sharding stage 3", "sequence")
+    kept = [variant for layout in allowed.layouts(4) for variant in allowed.variants(layout)]
+    assert {variant.sharding_stage for variant in kept} == {1, 2}
+    assert not any(variant.sequence for variant in kept)
+    assert AllowedSpace(space, lambda words: False).refused == ()
