@@ -1,5 +1,5 @@
-"""The layouts of a strategy that the rest of a run allows. What a method, a quantizer or a callback refuses is asked of the checks
-of a run, once for each axis, with two ranks along it alone. What they refuse only of two axes together is not found.
+"""The layouts of a strategy that the rest of a run allows. What a method, a quantizer or a callback refuses is asked of checks
+that every run makes, once for each axis, with two ranks along it alone. What they refuse only of two axes together is not found.
 """
 
 from __future__ import annotations
@@ -40,11 +40,9 @@ class AllowedSpace(LayoutSpace):
         return [found for found in self.space.variants(layout) if not {*_choices(found)} & {*self.refused}]
 
     def split(self, layout: ParallelLayout, speeds: Sequence[float] = ()) -> tuple[int, ...]:
-        """See ``LayoutSpace``."""
         return self.space.split(layout, speeds)
 
     def overrides(self, layout: ParallelLayout) -> tuple[str, ...]:
-        """See ``LayoutSpace``."""
         return self.space.overrides(layout)
 
 

@@ -98,15 +98,15 @@ def test_the_old_spellings_work_and_warn(capsys, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "refused"),
+    ("settings", "refused"),
     [
         (("--method", "sft"), []),
         (("--method", "sft", "method.neftune_alpha=5"), ["pipeline", "context"]),
         (("--method", "sft", "--quantizer", "fp8-block"), ["context"]),
     ],
 )
-def test_layouts_that_the_rest_of_a_run_refuses_are_not_tried(capsys, words, refused):
-    args = ("--model", "ernie45", "model.size=0.3b", "--device", "cuda", "--seq", "16384", *words)
+def test_layouts_that_the_rest_of_a_run_refuses_are_not_tried(capsys, settings, refused):
+    args = ("--model", "ernie45", "model.size=0.3b", "--device", "cuda", "--seq", "16384", *settings)
     made = plan(capsys, *args, "--accelerators", "8", "--accelerator", "H100")
     assert made["refused"] == refused
     found = [made[name] for name in ("fastest", "cheapest", "lowest_memory")] + made["runners_up"]
@@ -120,9 +120,9 @@ def test_layouts_that_the_rest_of_a_run_refuses_are_not_tried(capsys, words, ref
 def test_choices_of_degrees_can_be_refused_too():
     space = HybridLayouts(HybridConfig(), DecoderShape(hidden=512, vocab=32768, tied=False, layers=(DENSE,) * 4))
     refuse = {"parallel.sharding_stage=3", "parallel.sequence=true"}
-    allowed = AllowedSpace(space, lambda words: not refuse & {*words})
+    allowed = AllowedSpace(space, lambda settings: not refuse & {*settings})
     assert allowed.refused == ("sharding stage 3", "sequence")
     kept = [variant for layout in allowed.layouts(4) for variant in allowed.variants(layout)]
     assert {variant.sharding_stage for variant in kept} == {1, 2}
     assert not any(variant.sequence for variant in kept)
-    assert AllowedSpace(space, lambda words: False).refused == ()
+    assert AllowedSpace(space, lambda settings: False).refused == ()
