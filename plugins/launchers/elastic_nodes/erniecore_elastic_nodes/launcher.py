@@ -12,6 +12,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from erniecore.api.launcher import (
     newest,
     node_name,
     planned_job,
+    with_overrides,
 )
 from erniecore_elastic_nodes.config import ElasticNodesConfig
 from erniecore_elastic_nodes.events import Journal
@@ -169,6 +171,15 @@ class Following(RunningRanks):
         return RankExit(-1, 1, time.time(), record)
 
 
+def accepted(job: RankJob, settings: Sequence[str]) -> bool:
+    """Whether two processes of ``job`` with these further settings pass the checks before a run starts."""
+    try:
+        planned_job(with_overrides(job, settings, resume=False), 2)
+    except ConfigError:
+        return False
+    return True
+
+
 class Leading(RunningRanks):
     """The first machine: its own ranks, and what all do together."""
 
@@ -176,9 +187,8 @@ class Leading(RunningRanks):
         self, config: ElasticNodesConfig, job: RankJob, lobby: Lobby, host: str, note: Callable[[str], None]
     ) -> None:
         self.config, self.job, self.lobby, self.host, self.note = config, job, lobby, host, note
-        self.layouts = Layouts(
-            planned_job(job, config.nodes * job.ranks_per_node), config.layout == "planned", config.cluster
-        )
+        run, planned = planned_job(job, config.nodes * job.ranks_per_node), config.layout == "planned"
+        self.layouts = Layouts(run, planned, config.cluster, partial(accepted, job))
         self.journal = Journal(job.out)
         self.rescue = Rescue(job.out, lobby, self.note, self.journal)
         self._ranks: OwnRanks | None = None

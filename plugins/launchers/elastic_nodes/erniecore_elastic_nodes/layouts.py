@@ -5,8 +5,9 @@ is possible, and else unevenly, which weighs no token differently. No paddle.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from erniecore.api import ConfigError
@@ -34,24 +35,33 @@ class Layouts:
     Args:
         run: as its settings describe it, on the number of ranks that they are written for.
         cluster: a cluster file for ``planned``.
+        accepts: for ``planned``, whether two ranks of the run would be accepted with further settings.
 
     Attributes:
         micro_batches: of a step, on all ranks together; the same in every layout.
     """
 
-    def __init__(self, run: PlannedRun, planned: bool = False, cluster: Path | None = None) -> None:
+    def __init__(
+        self,
+        run: PlannedRun,
+        planned: bool = False,
+        cluster: Path | None = None,
+        accepts: Callable[[Sequence[str]], bool] = lambda settings: True,
+    ) -> None:
         if run.layouts is None:
             raise ConfigError.at("parallel.name", "this strategy does not say which layouts it can run: take `hybrid`")
         self._run, self._space, self._planned, self._cluster = run, run.layouts, planned, cluster
+        accepted = cache(accepts)  # every search asks the same
+        self._accepts = lambda strategy, settings: accepted(tuple(settings))
         self.micro_batches = sum(run.layout.shares) or run.train.accumulation * run.layout.data_size
 
     def of(self, ranks: int, note: Callable[[str], None] = lambda text: None) -> Chosen:
         """For as many of ``ranks`` as can take part. Raises ``ConfigError`` if not even one can."""
         for count in range(ranks, 0, -1):
-            layout = (
-                planned_layout(self._run, count, self.micro_batches, self._cluster, note) if self._planned else None
+            planned = self._planned and planned_layout(
+                self._run, count, self.micro_batches, self._cluster, note, accepts=self._accepts
             )
-            layout = layout or self._same(count)
+            layout = planned or self._same(count)
             if layout is not None:
                 if count < ranks:
                     note(f"note: no layout of this run uses {ranks} ranks: {ranks - count} of them wait")
@@ -111,15 +121,17 @@ def planned_layout(
     cluster: Path | None,
     note: Callable[[str], None],
     environ: Mapping[str, str] | None = None,
+    accepts: Callable[[str, Sequence[str]], bool] | None = None,
 ) -> ParallelLayout | None:
-    """The fastest layout that fits, as ``ernie plan`` finds it; None where it knows nothing, which is noted."""
+    """The fastest layout that fits and that the run accepts, as ``ernie plan`` finds it; None where it knows nothing, which is
+    noted."""
     from erniecore_planner.layout_plan import Wanted, layout_plan
 
     from erniecore.api import UsageError
 
-    rows = run.train.batch_size * micro_batches
+    wanted, rows = Wanted(ranks, "", cluster), run.train.batch_size * micro_batches
     try:
-        plan = layout_plan(run, Wanted(ranks, "", cluster), os.environ if environ is None else environ, rows=rows)
+        plan = layout_plan(run, wanted, os.environ if environ is None else environ, rows=rows, accepts=accepts)
     except UsageError as error:
         note(f"note: no planned layout for {ranks} ranks ({error}); taking the one of the settings")
         return None

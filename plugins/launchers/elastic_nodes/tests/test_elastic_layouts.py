@@ -32,7 +32,7 @@ def layouts():
     from erniecore.config.compose import load
     from erniecore.engine.entry import planned_run
 
-    def make(ranks, *words, model="ernie45-moe"):
+    def make(ranks, *words, model="ernie45-moe", **planning):
         fixed = [
             f"model.name={model}",
             "model.size=tiny",
@@ -40,7 +40,7 @@ def layouts():
             "data.train=x.jsonl",
             "parallel.name=hybrid",
         ]
-        return Layouts(planned_run(load(None, [*fixed, *words], {}, os.environ), processes=ranks))
+        return Layouts(planned_run(load(None, [*fixed, *words], {}, os.environ), processes=ranks), **planning)
 
     return make
 
@@ -60,6 +60,24 @@ def test_fewer_ranks_have_more_micro_batches_of_the_same_step(layouts):
     }
     assert settings(found.of(1)) == {"train.accumulation": "8"}
     assert settings(found.of(9))["parallel.data"] == "8"  # one of nine ranks has nothing to do
+
+
+def test_a_planned_layout_is_one_that_the_run_accepts(layouts, tmp_path):
+    cluster, asked = tmp_path / "cluster.yaml", []
+    machine = "{count: 1, accelerators: 2, accelerator: X, memory: 80, tflops: 300, link: 250}"
+    cluster.write_text(f"machines:\n  - {machine}\n")
+
+    def accepts(settings):
+        asked.append(settings)
+        return "parallel.pipeline=2" not in settings
+
+    planning = {"model": "ernie45", "planned": True, "cluster": cluster}
+    assert layouts(1, "train.accumulation=1", **planning).of(2).layout.pipeline == 2
+    found = layouts(1, "train.accumulation=1", accepts=accepts, **planning)
+    assert found.of(2).layout.pipeline == 1
+    before = len(asked)
+    assert found.of(2).layout.size == 2
+    assert before == len(asked) == len(set(asked))
 
 
 def test_other_axes_stay_and_what_the_settings_name_is_set_back(layouts):
