@@ -72,8 +72,8 @@ def build_model(model: Spec, seed: int) -> Any:
 
 
 def build_frozen(model: Spec, seed: int) -> Any:
-    """The same kept in bfloat16, head and embedding too, as ``--quantizer bf16 quantizer.head=bf16`` keeps a public model: no
-    float32 weight of it is ever whole in memory."""
+    """The same kept in bfloat16, head and embedding too, as ``--quantizer bf16 quantizer.head=bf16`` keeps a public model. One
+    weight after another is drawn in float32 and rounded."""
     import paddle
     from erniecore_ernie45.plugin import plugin
     from erniecore_weight_only.plugin import bf16

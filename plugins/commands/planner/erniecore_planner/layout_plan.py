@@ -135,17 +135,15 @@ class LayoutPlan:
     Attributes:
         strategy: the parallel strategy whose layouts these are. given: the degrees of the settings, if they are for several
             ranks, with these at the best places, and with the micro-batches of the settings. given_rows: of its step.
-        refused: what the run cannot have and was not tried, see ``allowed``.
     """
 
     job: Job
     cluster: Cluster
     found: Found
     strategy: str
-    space: LayoutSpace
+    space: AllowedSpace
     given: Assessed | None = None
     given_rows: int = 0
-    refused: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Plain JSON; ``total`` of time and memory beside their parts."""
@@ -158,14 +156,14 @@ class LayoutPlan:
             "tokens_per_step": self.job.rows * self.job.length,
             "tried": found.tried,
             "strategy": self.strategy,
-            "refused": list(self.refused),
+            "refused": list(self.space.refused),
             **{name: layout and self._json(layout) for name, layout in single.items()},
             **{name: [self._json(layout) for layout in layouts] for name, layouts in several.items()},
         }
 
     def lines(self) -> list[tuple[str, str]]:
         """(label, text) for the console."""
-        refused = [("note", f"not tried, as this run refuses it: {name}") for name in self.refused]
+        refused = [("note", f"not tried, as this run refuses it: {name}") for name in self.space.refused]
         return [*self._lines(), *refused]
 
     def _lines(self) -> list[tuple[str, str]]:
@@ -278,15 +276,14 @@ def layout_plan(
     environ: Mapping[str, str] | None = None,
     *,
     rows: int = 0,
-    accepts: Callable[[str, Sequence[str]], bool] | None = None,
+    accepts: Callable[[str, Sequence[str]], bool] = lambda strategy, settings: True,
 ) -> LayoutPlan | None:
     """Search the layouts of a planned run; None where its model does not say what its layers are like.
 
     Args:
         rows: of a step, for layouts of exactly the wanted number of accelerators, which may share them unevenly; 0: as many
             for each accelerator as the settings say, on fewer accelerators too.
-        accepts: whether the run would be accepted with a strategy and further settings; without it every layout is taken
-            for accepted.
+        accepts: whether the run would be accepted with a strategy and further settings.
 
     Raises:
         UsageError: flags that name no cluster, or no installed strategy runs on so many processes.
@@ -295,11 +292,8 @@ def layout_plan(
     job = job_of(run, work_of(run), cluster.size)
     if job is None:
         return None
-    strategy, space = strategy_for(run, job, cluster.size)
-    refused: tuple[str, ...] = ()
-    if accepts is not None:
-        space = AllowedSpace(space, partial(accepts, strategy))
-        refused = space.refused
+    strategy, published = strategy_for(run, job, cluster.size)
+    space = AllowedSpace(published, partial(accepts, strategy))
     sizes = [cluster.size] if rows else list(worth_trying(cluster))
     job = replace(job, rows=rows or job.rows)
     on_accelerator = not run.device.is_host
@@ -310,7 +304,7 @@ def layout_plan(
     micro_batches = sum(run.layout.shares) or run.train.accumulation * run.layout.data_size
     own = replace(job, rows=run.train.batch_size * micro_batches)
     given = given_layout(run, own, space, cluster) if not rows and strategy == run.names["parallel"] else None
-    return LayoutPlan(job, cluster, found, strategy, space, given, own.rows, refused)
+    return LayoutPlan(job, cluster, found, strategy, space, given, own.rows)
 
 
 def given_layout(run: PlannedRun, job: Job, space: LayoutSpace, cluster: Cluster) -> Assessed | None:

@@ -121,7 +121,7 @@ def planned_layout(
     cluster: Path | None,
     note: Callable[[str], None],
     environ: Mapping[str, str] | None = None,
-    accepts: Callable[[str, Sequence[str]], bool] | None = None,
+    accepts: Callable[[str, Sequence[str]], bool] = lambda strategy, settings: True,
 ) -> ParallelLayout | None:
     """The fastest layout that fits and that the run accepts, as ``ernie plan`` finds it; None where it knows nothing, which is
     noted."""
