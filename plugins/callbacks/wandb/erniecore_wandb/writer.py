@@ -61,6 +61,7 @@ class WandbRun(Writer):
         """Nothing is left to do: what was logged is wandb's process's, which outlives this one."""
 
     def close(self) -> None:
-        """Wait until wandb has written everything, or online has sent it."""
+        """End the run. Online, wait until wandb has sent everything; offline, wandb's process may write its last records a moment
+        later, and this process waits for it before it ends."""
         with undisturbed():
             self._run.finish()

@@ -3,6 +3,8 @@
 import json
 import signal
 import sys
+import time
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -18,17 +20,39 @@ pytest.importorskip("wandb", reason="`make test-clients` has it")
 session = partial(log_session, plugin)
 
 
-def sessions(directory):
-    """(name, group, settings, curves) of each run of wandb, by name."""
-    from swanlab.converter.wb.wbdatastore import WBDataStoreReader  # wandb's own is not written in Python
+def records(file):
+    """The records of a file of wandb; of one that is being written, those that are whole.
+
+    Read by swanlab: wandb's own reader is not written in Python.
+    """
+    from swanlab.converter.wb.wbdatastore import DataStoreTruncatedError, WBDataStoreReader
     from wandb.proto import wandb_internal_pb2
 
     found = []
-    for file in directory.glob("wandb/offline-run-*/run-*.wandb"):
-        store, curves, name, group, settings = WBDataStoreReader(), {}, "", "", {}
+    with suppress(DataStoreTruncatedError), WBDataStoreReader() as store:
         store.open(file)
         while (data := store.scan()) is not None:
-            record = wandb_internal_pb2.Record.FromString(data)
+            found.append(wandb_internal_pb2.Record.FromString(data))
+    return found
+
+
+def ended_records(file):
+    """The same, once the run has ended: wandb's process writes on for a moment when ``finish`` has returned."""
+    deadline = time.monotonic() + 60
+    while True:
+        found = records(file)
+        if any(record.HasField("exit") for record in found):
+            return found
+        assert time.monotonic() < deadline, f"{file} has no record of the end of its run"
+        time.sleep(0.05)
+
+
+def sessions(directory):
+    """(name, group, settings, curves) of each run of wandb, by name."""
+    found = []
+    for file in directory.glob("wandb/offline-run-*/run-*.wandb"):
+        curves, name, group, settings = {}, "", "", {}
+        for record in ended_records(file):
             if record.HasField("run"):
                 name, group = record.run.display_name or name, record.run.run_group or group
                 settings |= {item.key: json.loads(item.value_json) for item in record.run.config.update}
@@ -37,7 +61,6 @@ def sessions(directory):
             for key, value in items:
                 if not key.startswith("_"):
                     curves.setdefault(key, {})[int(at)] = json.loads(value)
-        store.close()
         found.append((name, group, settings, curves))
     return sorted(found, key=lambda one: one[0])
 
