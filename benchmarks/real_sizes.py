@@ -312,7 +312,7 @@ def ranks(bench: Bench) -> Rows:
         stages: Any = bench.good("plan", *common, "--json").last_json()["estimate"]["stages"]
         kept = max(sum(stage[part] for part in ("weights", "gradients", "optimizer")) for stage in stages)
         limit = kept + 2 * largest_bytes(source) + 2**29
-        rest = [f"train.max_steps={min(bench.steps, 2)}", "checkpoint.export=false", "checkpoint.final=false"]
+        rest = [f"train.max_steps={min(bench.steps, 4)}", "checkpoint.export=false", "checkpoint.final=false"]
         done, _ = run_events(bench, f"ranks-{name}", [*common, *rest, "log.report=false", "--nproc", "4", "--json"])
         peaks = done.ranks[:4]
         row = {**base_row(f"4 processes, {name}", done), "peaks_mib": [round(peak / MIB) for peak in peaks]}

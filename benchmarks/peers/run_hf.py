@@ -1,7 +1,8 @@
 """transformers' ERNIE 4.5 on torch with TRL's trainers and PEFT: ``venv-hf/bin/python run_hf.py --workload dense-S``.
 
 ``--opt experts=grouped_mm|batched_mm|eager`` chooses transformers' kernel of the experts, ``--opt precision=high`` is
-``torch.set_float32_matmul_precision``.
+``torch.set_float32_matmul_precision``, ``--opt autocast=bf16`` the trainers' ``bf16``, ``--opt weights=bf16`` keeps
+the weights in bfloat16, as public models are stored, and computes in it.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def build(model: Spec, seed: int, options: dict[str, str]) -> Any:
         if "experts" in options:
             config._experts_implementation = options["experts"]
     config._attn_implementation = "sdpa"
-    return cls(config)
+    model = cls(config)
+    return model.to(torch.bfloat16) if options.get("weights") == "bf16" else model
 
 
 def tokenizer(vocab: int) -> Any:
@@ -123,7 +125,7 @@ def trainer_settings(args: argparse.Namespace, defaults: Spec) -> dict[str, Any]
         "report_to": "none",
         "save_strategy": "no",
         "use_cpu": True,
-        "bf16": False,
+        "bf16": args.opts.get("autocast") == "bf16",
         "seed": defaults["seed"],
         "disable_tqdm": True,
         "gradient_checkpointing": args.recompute,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import paddle
 from erniecore_system.contents import digests
+from erniecore_system.memory import release_freed
 
 import erniecore
 from erniecore.capabilities import AdapterCapability, ParallelCapability, QuantizerCapability
@@ -144,6 +145,7 @@ def build_state(
     built, layout = build_model(context, weights_follow=weights_follow, empty=keeps), context.model.layout
     policy = hook.ernie_parallelize(model=built, layout=layout, plan=context.parallel_plan, ranks=ranks)
     fill(policy)
+    release_freed()  # a rank reads and converts more than the ranges that it keeps
     objective = build_objective(context, policy, tokenizer, ranks)
     ranks.attach_model(policy, objective)
     optimizer = build_optimizer(context, policy, ranks)
@@ -189,8 +191,6 @@ def build_model(context: RunContext, *, weights_follow: bool = False, empty: boo
     if settings.quantizer is not None:
         if QuantizerCapability.EMPTY not in context.plugins["quantizer"].capabilities:
             fill(policy)
-        from erniecore_system.memory import release_freed
-
         policy = hook.ernie_quantize_model(config=settings.quantizer, model=policy, phase="train")
         release_freed()
     if packed:

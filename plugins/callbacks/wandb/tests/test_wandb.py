@@ -37,7 +37,7 @@ def records(file):
 
 
 def ended_records(file):
-    """The same, once the run has ended: wandb's process writes on for a moment when ``finish`` has returned."""
+    """The same, once the run has ended: wandb's process still writes when ``finish`` has returned."""
     deadline = time.monotonic() + 60
     while True:
         found = records(file)

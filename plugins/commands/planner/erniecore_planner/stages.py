@@ -116,8 +116,14 @@ def holds(job: Job, work: Work, chosen: ParallelLayout, parts: Sequence[tuple[in
         buffers=round(buffers),
         gathered=gathered,
         peak_memory=round(resident) + passing,
-        process_memory=CPU_PROCESS + round(resident) + round(CPU_HEAP * passing),
+        process_memory=process_on_cpu(round(resident), passing, whole),
     )
+
+
+def process_on_cpu(resident: int, passing: int, whole: int) -> int:
+    """Peak resident memory in bytes of a process: what ``passing`` has leaves holes in the heap, but for parameters that are
+    ``whole`` in stage 3, which go back to the system."""
+    return CPU_PROCESS + resident + whole + round(CPU_HEAP * (passing - whole))
 
 
 def in_flight_at_once(made: Activations, count: int) -> Activations:

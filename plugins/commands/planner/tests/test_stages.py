@@ -100,6 +100,13 @@ def test_layers_that_are_gathered_ahead_and_embedding_and_head_need_memory():
         assert found.buffers - message == 4 * (layer + max(ahead * layer, table))
 
 
+def test_holes_of_the_heap_are_not_counted_for_parameters_that_are_gathered():
+    """They are returned to the system; activations leave holes."""
+    layer = parameter_counts(job(), 0, 4, 1, 1).largest
+    ten, nine = (of(ParallelLayout(sharding=2, sharding_stage=3, prefetch=ahead)) for ahead in (10, 9))
+    assert ten.process_memory - nine.process_memory == 4 * layer
+
+
 def test_replicas_have_messages():
     assert of(ParallelLayout(data=2)).buffers == 2 * 4 * total_parameters(DENSE)
     assert of(ParallelLayout(data=2)).peak_memory > of(ParallelLayout()).peak_memory - 1

@@ -135,13 +135,17 @@ def keep_freed_memory() -> bool:
     return _keeping
 
 
-def release_freed() -> bool:
+def release_freed(*, collect: bool = True) -> bool:
     """Return freed blocks of the heap to the system, once; whether the C library can (glibc).
 
     For moments after which much less is needed than before, such as when weights have been packed: a device may keep freed
     memory in the process, which is faster, and would keep the floating-point weights' share for good.
+
+    Args:
+        collect: free what only circles of references hold first, which takes tenths of a second.
     """
-    gc.collect()
+    if collect:
+        gc.collect()
     if platform.libc_ver()[0] != "glibc":
         return False
     return bool(ctypes.CDLL(None).malloc_trim(0))

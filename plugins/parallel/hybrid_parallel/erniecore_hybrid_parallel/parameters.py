@@ -17,7 +17,7 @@ from math import prod
 from typing import Any
 
 import paddle  # noqa: TID253
-from erniecore_system.memory import return_blocks
+from erniecore_system.memory import release_freed, return_blocks
 from paddle import Tensor, nn  # noqa: TID253
 from paddle.autograd import PyLayer  # noqa: TID253
 
@@ -78,7 +78,7 @@ class ParameterShards:
     @paddle.no_grad()  # type: ignore[untyped-decorator]
     def enter(self, unit: Any, *, backward: bool = False) -> None:
         """``unit``'s parameters are whole from here on, those of the unit before are ranges again. ``backward``: for the
-        gradients of its outputs."""
+        gradients of its outputs, which are those of a head's inputs or come behind them, so that no head is kept."""
         if self._inside is not unit:
             self.leave()
             ahead = self.prefetch.take(unit)
@@ -88,6 +88,8 @@ class ParameterShards:
                 self._flat.append((member.parameter, flat))
                 share_memory(whole, member.parameter)
             self._inside = unit
+        if backward:
+            self._heads = []
         self.prefetch.entered(unit, backward=backward)
 
     def _begin(self, unit: Any) -> Gathered:
@@ -359,6 +361,8 @@ def _length(member: Member) -> int:
 
 @paddle.no_grad()  # type: ignore[untyped-decorator]
 def _whole(member: Member) -> Tensor:
+    if prod(member.place.flat_of or ()) * member.parameter.element_size() >= RETURNED:
+        release_freed(collect=False)  # it is no block of the heap, which keeps what the layers before had
     ((_, whole),) = gathered([member])
     return whole
 
