@@ -145,7 +145,7 @@ def build_state(
     built, layout = build_model(context, weights_follow=weights_follow, empty=keeps), context.model.layout
     policy = hook.ernie_parallelize(model=built, layout=layout, plan=context.parallel_plan, ranks=ranks)
     fill(policy)
-    release_freed()  # a rank reads and converts more than the ranges that it keeps
+    release_freed(collect=False)  # a rank reads and converts more than the ranges that it keeps
     objective = build_objective(context, policy, tokenizer, ranks)
     ranks.attach_model(policy, objective)
     optimizer = build_optimizer(context, policy, ranks)
