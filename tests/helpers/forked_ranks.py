@@ -15,9 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, cast
 
-sys.path.append(str(Path(__file__).with_name("phases")))
+sys.path.insert(0, str(Path(__file__).with_name("phases")))
+sys.modules.pop("sitecustomize", None)  # Debian's Python has one, which is there already
 
-import sitecustomize
+import sitecustomize  # noqa: E402
 
 
 class ForkedRank:
