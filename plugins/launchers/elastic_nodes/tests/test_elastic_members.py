@@ -75,6 +75,7 @@ def test_members_are_numbered_and_others_are_refused(lobby):
     assert "same secret" in refused.fix
     assert joined(lobby, ranks=0).code == "ERN-E022"
     assert len(lobby.members) == 2
-    assert all("refused a connection from 127.0.0.1" in text for text in lobby.said)
+    [said] = lobby.said
+    assert said.startswith("refused a connection from 127.0.0.1")
     for channel in channels:
         channel.close()

@@ -61,14 +61,15 @@ class Handshakes:
                 yield arrival
 
     def refuse(self, channel: Channel, address: str, error: Exception, *, agreed: bool = True) -> None:
-        """End a connection. Of those that are not trusted the first few are told. ``agreed``: it has its key."""
+        """End a connection. Of those that are not trusted the first few are told, and before their other end learns of it: whoever
+        asks why it was refused finds the line. ``agreed``: it has its key."""
         if isinstance(error, Distrusted):
-            if agreed:  # in the clear, and nothing that a stranger would not know: what it has shown is wrong
-                with suppress(OSError):
-                    channel.socket.sendall(b'{"do": "distrusted"}\n')
             self._refusals += 1
             if self._refusals <= _MOST_TOLD:
                 self._tell(f"refused a connection from {address}: {error}")
+            if agreed:  # in the clear, and nothing that a stranger would not know: what it has shown is wrong
+                with suppress(OSError):
+                    channel.socket.sendall(b'{"do": "distrusted"}\n')
         channel.close()
 
     def dismiss(self) -> None:
