@@ -75,7 +75,7 @@ def test_members_are_numbered_and_others_are_refused(lobby):
     assert "same secret" in refused.fix
     assert joined(lobby, ranks=0).code == "ERN-E022"
     assert len(lobby.members) == 2
-    [said] = lobby.said
-    assert said.startswith("refused a connection from 127.0.0.1")
+    why = "it does not know the secret of the run", "it offers no ranks"
+    assert lobby.said == [f"refused a connection from 127.0.0.1: {reason}" for reason in why]
     for channel in channels:
         channel.close()
