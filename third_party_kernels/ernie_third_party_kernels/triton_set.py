@@ -86,20 +86,24 @@ def _attention(module: Any) -> dict[str, Kernel]:
     def columns(ends: Any) -> Any:
         return None if ends is None else ends.reshape([ends.shape[0], -1])
 
-    def forward(q: Any, k: Any, v: Any, ends: Any, mask: Any, scale: float) -> tuple[Any, Any]:
+    def forward(q: Any, k: Any, v: Any, ends: Any, mask: Any, scale: float, parts: int = 3) -> tuple[Any, Any]:
         y, lse = module.forward(q, k, v, columns(ends), scale)
         return y, lse
 
-    def backward(q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, ends: Any, mask: Any, scale: float) -> Any:
+    def backward(
+        q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, ends: Any, mask: Any, scale: float, parts: int = 3
+    ) -> Any:
         return module.backward(q, k, v, y, lse, dy, columns(ends), scale)
 
-    def can_forward(q: Any, k: Any, v: Any, ends: Any, mask: Any, scale: float) -> bool:
+    def can_forward(q: Any, k: Any, v: Any, ends: Any, mask: Any, scale: float, parts: int = 3) -> bool:
         (B, _, heads, d), (_, K, shared, _) = q.shape, k.shape
         fits = k.shape == v.shape == [B, K, shared, d] and heads % shared == 0 and d <= 256 and q.dtype == k.dtype
         rows = ends is None or (ends.shape == [B, 1, K, 1] and _name(ends) == "int32")
         return mask is None and fits and rows and _plain(q, k, v)
 
-    def can_backward(q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, ends: Any, mask: Any, scale: float) -> bool:
+    def can_backward(
+        q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, ends: Any, mask: Any, scale: float, parts: int = 3
+    ) -> bool:
         same = lse is not None and y.shape == dy.shape == q.shape and _plain(y, dy)
         return same and can_forward(q, k, v, ends, mask, scale)
 

@@ -12,40 +12,52 @@ from paddle import Tensor  # noqa: TID253
 from ernie_third_party_kernels.library import COUNT, NUMBER, POINTER, SIZE, function
 from ernie_third_party_kernels.tensors import Kernel, Threads, plain, pointer, team
 
-#: Tasks of a backward pass: where there are fewer sequences and key heads, sums over queries are made in parts.
+#: Tasks of a backward pass: where there are fewer sequences and key heads, sums over queries are made side by side.
 TASKS, ROWS = 8, 64
+#: Queries, keys and numbers of a head from which on matrix tiles are worth their panels.
+FEWEST = 32
 
 
 def kernels(library: ctypes.CDLL, threads: Threads) -> Mapping[str, Kernel]:
     """``attention_forward``, ``attention_backward`` and both of patches of ``erniecore_ops``."""
-    forward_ = function(library, "attention_forward", [POINTER] * 9 + [NUMBER, COUNT], COUNT)
-    backward_ = function(library, "attention_backward", [POINTER] * 13 + [NUMBER, SIZE, COUNT], COUNT)
+    forward_ = function(library, "attention_forward", [POINTER] * 9 + [NUMBER, COUNT, COUNT], COUNT)
+    backward_ = function(library, "attention_backward", [POINTER] * 13 + [NUMBER, SIZE, COUNT, COUNT], COUNT)
     frames, sizes = [POINTER] * 2 + [SIZE], [SIZE] * 3 + [NUMBER]
-    patches_ = function(library, "patch_attention_forward", [*frames, *[POINTER] * 2, *sizes, COUNT], COUNT)
-    patches_back_ = function(library, "patch_attention_backward", [*frames, *[POINTER] * 4, *sizes, SIZE, COUNT], COUNT)
+    patches_ = function(library, "patch_attention_forward", [*frames, *[POINTER] * 2, *sizes, COUNT, COUNT], COUNT)
+    back = [*frames, *[POINTER] * 4, *sizes, SIZE, COUNT, COUNT]
+    patches_back_ = function(library, "patch_attention_backward", back, COUNT)
+    tiles = bool(function(library, "has_parts_matmul", [], COUNT)())
     return {
-        "attention_forward": Kernel(_forward(forward_, threads), _can_forward),
-        "attention_backward": Kernel(_backward(backward_, threads), _can_backward),
-        "patch_attention_forward": Kernel(_patches(patches_, threads), _can_patches),
-        "patch_attention_backward": Kernel(_patches_back(patches_back_, threads), _can_patches_back),
+        "attention_forward": Kernel(_forward(forward_, threads, tiles), _can_forward),
+        "attention_backward": Kernel(_backward(backward_, threads, tiles), _can_backward),
+        "patch_attention_forward": Kernel(_patches(patches_, threads, tiles), _can_patches),
+        "patch_attention_backward": Kernel(_patches_back(patches_back_, threads, tiles), _can_patches_back),
     }
 
 
-def _forward(function: Callable[..., int], threads: Threads) -> Callable[..., tuple[Tensor, Tensor]]:
+def _tile_parts(parts: int, tiles: bool, *sizes: int) -> int:
+    """bfloat16 numbers of each number in products, 0 for float32. ``tiles``: whether the processor has any."""
+    return parts if tiles and parts in (1, 2) and min(sizes) >= FEWEST else 0
+
+
+def _forward(function: Callable[..., int], threads: Threads, tiles: bool) -> Callable[..., tuple[Tensor, Tensor]]:
     def forward(
-        q: Tensor, k: Tensor, v: Tensor, ends: Tensor | None, mask: Tensor | None, scale: float
+        q: Tensor, k: Tensor, v: Tensor, ends: Tensor | None, mask: Tensor | None, scale: float, parts: int = 3
     ) -> tuple[Tensor, Tensor]:
-        B, S, hq, _ = q.shape
+        (B, S, hq, d), K = q.shape, k.shape[1]
         out, stats, keep = paddle.empty(q.shape, q.dtype), paddle.empty([B, hq, S], q.dtype), _kept(mask)
-        parts = (pointer(x) for x in (q, k, v, ends, keep, out, stats))
-        if function(*parts, _sizes(q, k), _steps(q, k, v), scale, team(threads, q.size * k.shape[1])):
-            raise MemoryError(f"no memory for attention over {k.shape[1]} keys")
+        given = (pointer(x) for x in (q, k, v, ends, keep, out, stats))
+        parts = _tile_parts(parts, tiles, S, K, d)
+        if function(*given, _sizes(q, k), _steps(q, k, v), scale, parts, team(threads, q.size * K)):
+            raise MemoryError(f"no memory for attention over {K} keys")
         return out, stats
 
     return forward
 
 
-def _backward(function: Callable[..., int], threads: Threads) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+def _backward(
+    function: Callable[..., int], threads: Threads, tiles: bool
+) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
     def backward(
         q: Tensor,
         k: Tensor,
@@ -56,60 +68,78 @@ def _backward(function: Callable[..., int], threads: Threads) -> Callable[..., t
         ends: Tensor | None,
         mask: Tensor | None,
         scale: float,
+        parts: int = 3,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        (B, S, hq, _), hk, keep = q.shape, k.shape[2], _kept(mask)
+        (B, S, hq, d), (K, hk), keep = q.shape, k.shape[1:3], _kept(mask)
         dq, dk, dv = (paddle.empty(x.shape, x.dtype) for x in (q, k, v))
-        parts = (pointer(x) for x in (q, k, v, out, dy, stats, ends, keep, dq, dk, dv))
+        given = (pointer(x) for x in (q, k, v, out, dy, stats, ends, keep, dq, dk, dv))
         sums = _num_sums(B * hk, -(-S // ROWS) * (hq // hk))
-        count = team(threads, q.size * k.shape[1])
-        if function(*parts, _sizes(q, k), _steps(q, k, v, out, dy), scale, sums, count):
-            raise MemoryError(f"no memory for the gradients of attention over {k.shape[1]} keys")
+        how = _tile_parts(parts, tiles, S, K, d), team(threads, q.size * K)
+        if function(*given, _sizes(q, k), _steps(q, k, v, out, dy), scale, sums, *how):
+            raise MemoryError(f"no memory for the gradients of attention over {K} keys")
         return dq, dk, dv
 
     return backward
 
 
-def _patches(function: Callable[..., int], threads: Threads) -> Callable[..., tuple[Tensor, tuple[Tensor, ...]]]:
-    def forward(qkv: Tensor, lengths: Sequence[int], scale: float) -> tuple[Tensor, tuple[Tensor, ...]]:
+def _patches(
+    function: Callable[..., int], threads: Threads, tiles: bool
+) -> Callable[..., tuple[Tensor, tuple[Tensor, ...]]]:
+    def forward(qkv: Tensor, lengths: Sequence[int], scale: float, parts: int = 3) -> tuple[Tensor, tuple[Tensor, ...]]:
         N, _, h, d = qkv.shape
         out, stats = paddle.empty([N, h, d], qkv.dtype), paddle.empty([h, N], qkv.dtype)
-        parts = qkv.data_ptr(), _array(lengths), len(lengths), out.data_ptr(), stats.data_ptr()
-        if function(*parts, N, h, d, scale, team(threads, out.size * max(lengths))):
+        given = qkv.data_ptr(), _array(lengths), len(lengths), out.data_ptr(), stats.data_ptr()
+        how = _tile_parts(parts, tiles, N, d), team(threads, out.size * max(lengths))
+        if function(*given, N, h, d, scale, *how):
             raise MemoryError(f"no memory for attention of {N} patches")
         return out, (stats,)
 
     return forward
 
 
-def _patches_back(function: Callable[..., int], threads: Threads) -> Callable[..., Tensor]:
+def _patches_back(function: Callable[..., int], threads: Threads, tiles: bool) -> Callable[..., Tensor]:
     def backward(
-        qkv: Tensor, out: Tensor, stats: tuple[Tensor, ...], dy: Tensor, lengths: Sequence[int], scale: float
+        qkv: Tensor,
+        out: Tensor,
+        stats: tuple[Tensor, ...],
+        dy: Tensor,
+        lengths: Sequence[int],
+        scale: float,
+        parts: int = 3,
     ) -> Tensor:
         N, _, h, d = qkv.shape
         found = paddle.empty(qkv.shape, qkv.dtype)
-        parts = out.data_ptr(), dy.data_ptr(), stats[0].data_ptr(), found.data_ptr()
-        sums, count = _num_sums(h, -(-N // ROWS)), team(threads, out.size * max(lengths))
-        if function(qkv.data_ptr(), _array(lengths), len(lengths), *parts, N, h, d, scale, sums, count):
+        given = out.data_ptr(), dy.data_ptr(), stats[0].data_ptr(), found.data_ptr()
+        how = _num_sums(h, -(-N // ROWS)), _tile_parts(parts, tiles, N, d), team(threads, out.size * max(lengths))
+        if function(qkv.data_ptr(), _array(lengths), len(lengths), *given, N, h, d, scale, *how):
             raise MemoryError(f"no memory for the gradients of attention of {N} patches")
         return found
 
     return backward
 
 
-def _can_patches(qkv: Tensor, lengths: Sequence[int], scale: float) -> bool:
+def _can_patches(qkv: Tensor, lengths: Sequence[int], scale: float, parts: int = 3) -> bool:
     fits = qkv.ndim == 4 and qkv.shape[1] == 3 and qkv.size > 0 and min(lengths, default=0) > 0
     return fits and sum(lengths) == qkv.shape[0] and plain(qkv)
 
 
 def _can_patches_back(
-    qkv: Tensor, out: Tensor, stats: tuple[Tensor, ...], dy: Tensor, lengths: Sequence[int], scale: float
+    qkv: Tensor,
+    out: Tensor,
+    stats: tuple[Tensor, ...],
+    dy: Tensor,
+    lengths: Sequence[int],
+    scale: float,
+    parts: int = 3,
 ) -> bool:
     if not _can_patches(qkv, lengths, scale) or [x.shape for x in stats] != [[qkv.shape[2], qkv.shape[0]]]:
         return False
     return out.shape == dy.shape == [qkv.shape[0], *qkv.shape[2:]] and plain(out, dy, *stats)
 
 
-def _can_forward(q: Tensor, k: Tensor, v: Tensor, ends: Tensor | None, mask: Tensor | None, scale: float) -> bool:
+def _can_forward(
+    q: Tensor, k: Tensor, v: Tensor, ends: Tensor | None, mask: Tensor | None, scale: float, parts: int = 3
+) -> bool:
     (B, _, hq, d), (_, K, hk, _) = q.shape, k.shape
     fits = q.size > 0 and K > 0 and k.shape == v.shape == [B, K, hk, d] and hq % hk == 0
     fits = fits and (ends is None or (ends.dtype == paddle.int32 and ends.size == B * K and ends.is_contiguous()))
@@ -126,6 +156,7 @@ def _can_backward(
     ends: Tensor | None,
     mask: Tensor | None,
     scale: float,
+    parts: int = 3,
 ) -> bool:
     fits = stats is not None and out.shape == dy.shape == q.shape and _dense_rows(out, dy)
     return fits and _can_forward(q, k, v, ends, mask, scale)

@@ -8,7 +8,8 @@
 
 namespace {
 
-constexpr i64 ROWS = 64, KEYS = 96, FEW = 16;
+// Rows and keys of a block; sums of one block of queries have whole groups of GROUPED heights, as matrix tiles write them.
+constexpr i64 ROWS = 64, KEYS = 96, GROUPED = 32;
 constexpr int WIDE = ROWS / W;
 constexpr float HIDDEN = -1e30f, LOG2E = 1.44269504088896341f;
 
@@ -16,6 +17,7 @@ struct Sizes {
     i64 B, S, K, hq, hk, d;
     i64 blocks() const { return (S + ROWS - 1) / ROWS; }
     i64 key_blocks() const { return (K + KEYS - 1) / KEYS; }
+    i64 group() const { return hq / hk; }
     i64 padded() const { return (d + W - 1) / W * W; }
 };
 
@@ -25,6 +27,12 @@ struct View {
     i64 b, s, h;
     const float* at(i64 i, i64 j, i64 k) const { return start + i * b + j * s + k * h; }
 };
+
+// Brings rows of d numbers, `step` apart, into the second cache; heads of a position lie side by side, so that rows are far apart.
+inline void fetch_rows(const float* from, i64 step, i64 rows, i64 d) {
+    for (i64 i = 0; i < rows; ++i)
+        for (i64 j = 0; j < d; j += 16) __builtin_prefetch(from + i * step + j, 0, 2);
+}
 
 View view(const float* start, const i64* steps) { return {start, steps[0], steps[1], steps[2]}; }
 
@@ -99,9 +107,9 @@ struct Part {
     bool masked;
 };
 
-// Calls `work` for whatever the rows row .. row + ROWS - 1 see: whole blocks of keys, and where they see part of one, a few
-// keys at a time and only the columns that see some of them.
-template <class Work>
+// Calls `work` for whatever the rows row .. row + ROWS - 1 see: whole blocks of keys, and where they see part of one, FEW keys at
+// a time and only the columns that see some of them.
+template <i64 FEW, class Work>
 void each_part(const Sizes& n, const Mask& mask, i64 b, i64 row, Work work) {
     const int32_t *first = mask.first + b * n.K, *end = mask.end + b * n.K;
     const i64 row_end = std::min(n.S, row + ROWS);
@@ -110,7 +118,7 @@ void each_part(const Sizes& n, const Mask& mask, i64 b, i64 row, Work work) {
         const i64 from = block * KEYS, to = std::min(n.K, from + KEYS);
         if (x.some_to <= row || x.some_from >= row_end) continue;
         if (x.every_from <= row && x.every_to >= row_end) {
-            work(Part{from, to, 0, WIDE, false});
+            work(Part{from, to, 0, static_cast<int>((row_end - row + W - 1) / W), false});
             continue;
         }
         for (i64 j = from; j < to; j += FEW) {

@@ -61,8 +61,8 @@ class Handshakes:
                 yield arrival
 
     def refuse(self, channel: Channel, address: str, error: Exception, *, agreed: bool = True) -> None:
-        """End a connection. Of those that are not trusted the first few are told, and before their other end learns of it: whoever
-        asks why it was refused finds the line. ``agreed``: it has its key."""
+        """End a connection. Of those that are not trusted the first few are told, before their other end learns of it: who asks
+        why it was refused finds the line. ``agreed``: it has its key."""
         if isinstance(error, Distrusted):
             self._refusals += 1
             if self._refusals <= _MOST_TOLD:

@@ -18,6 +18,7 @@ from erniecore_ops._head_order import heads_first, tokens_first
 from erniecore_ops.attention_inputs import note
 from erniecore_ops.from_numpy import tensor_of
 from erniecore_ops.kernels import in_use, replaceable
+from erniecore_ops.matmul import EXACT, num_parts
 from erniecore_ops.parallel import parallel_map
 from erniecore_ops.shards import sharded_masks
 
@@ -50,7 +51,8 @@ def attention(
     """``softmax(q k^T scale + mask) v``; query row i attends to keys 0 .. i + K - S.
 
     Blocks of queries are multiplied only with keys that they may attend to; the backward pass recomputes probabilities:
-    memory grows with S, not S^2. float32 inside (float64 for float64 input); the result has ``v``'s dtype.
+    memory grows with S, not S^2. float32 inside, products with the precision of the process (``matmul``), or float64 for
+    float64 input; the result has ``v``'s dtype.
 
     Args:
         q: [B, S, hq, d]. k, v: [B, K, hk, d] with hq a multiple of hk; head h reads key head h // (hq / hk).
@@ -85,7 +87,7 @@ def attention(
     elif paddle.is_grad_enabled():
         out = _Attention.apply(q32, k32, v32, masks, scale)
     else:
-        out, _ = attention_forward(q32, k32, v32, startend_row_indices, attention_mask, scale)
+        out, _ = attention_forward(q32, k32, v32, startend_row_indices, attention_mask, scale, num_parts())
     return out.astype(v.dtype)
 
 
@@ -125,7 +127,8 @@ class _Attention(PyLayer):  # type: ignore[misc]
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, masks: Masks, scale: float) -> Tensor:
-        out, stats = attention_forward(q.detach(), k.detach(), v.detach(), masks.ends, masks.mask, scale)
+        given = q.detach(), k.detach(), v.detach(), masks.ends, masks.mask
+        out, stats = attention_forward(*given, scale, num_parts())
         ctx.save_for_backward(q, k, v, out, *(() if stats is None else (stats,)))
         ctx.masks, ctx.scale, ctx.frozen = masks, scale, frozen(q, k, v)
         return out
@@ -134,15 +137,20 @@ class _Attention(PyLayer):  # type: ignore[misc]
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, out, *stats = (x.detach() for x in ctx.saved_tensor())
         masks: Masks = ctx.masks
-        found = attention_backward(
-            q, k, v, out, stats[0] if stats else None, dy.detach(), masks.ends, masks.mask, ctx.scale
-        )
+        given = q, k, v, out, stats[0] if stats else None, dy.detach(), masks.ends, masks.mask
+        found = attention_backward(*given, ctx.scale, num_parts())
         return tuple(None if is_frozen else dx for is_frozen, dx in zip(ctx.frozen, found, strict=True))
 
 
 @replaceable
 def attention_forward(
-    q: Tensor, k: Tensor, v: Tensor, ends: Tensor | None, mask: Tensor | None, scale: float
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    ends: Tensor | None,
+    mask: Tensor | None,
+    scale: float,
+    parts: int = EXACT,
 ) -> tuple[Tensor, Tensor | None]:
     """(:func:`attention`, what :func:`attention_backward` of the same implementation wants to know) on tensors without
     gradient; here that is nothing, of a kernel log2 of the sum of exponentials of each row, [B, hq, S], at least 1e29 up or
@@ -150,7 +158,8 @@ def attention_forward(
     per sequence and key head; r counts the query rows of one key head, (position, head of the group).
 
     Args:
-        ends: ``startend_row_indices``. mask: ``attention_mask``.
+        ends: ``startend_row_indices``. mask: ``attention_mask``. parts: how many bfloat16 numbers a kernel may make of each
+            number in products, as in ``matmul``; here nothing is rounded.
     """
     (B, S, hq, _), hk, plan = q.shape, k.shape[2], _plan_of(q, k, Masks(ends, mask))
     q_Nrd = heads_first(q, hk) * scale
@@ -178,6 +187,7 @@ def attention_backward(
     ends: Tensor | None,
     mask: Tensor | None,
     scale: float,
+    parts: int = EXACT,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(dq, dk, dv) on tensors without gradient, from the two results of :func:`attention_forward`.
 

@@ -18,7 +18,7 @@ from paddle.autograd import PyLayer
 from erniecore_ops.grouped_linear import grouped_matmul
 from erniecore_ops.grouped_swiglu import Part, Routes
 from erniecore_ops.kernels import replaceable
-from erniecore_ops.matmul import PARTS, num_parts
+from erniecore_ops.matmul import EXACT, num_parts
 from erniecore_ops.parallel import memory_of, parallel_map, row_ranges
 
 #: numbers that are widened at a time (64 MiB in float32); one row of the weight, or one expert, at least
@@ -111,7 +111,7 @@ class _Matmul(PyLayer):  # type: ignore[misc]
 
 
 @replaceable
-def bfloat16_matmul(x: Tensor, weight: Tensor, transposed: bool, parts: int = PARTS["highest"]) -> Tensor:
+def bfloat16_matmul(x: Tensor, weight: Tensor, transposed: bool, parts: int = EXACT) -> Tensor:
     """``x W`` for [I, O], ``x Wᵀ`` for [O, I]: [N, I] -> [N, O], without a gradient. At most ``CHUNK`` numbers of W are
     widened at a time. A kernel may make each number of x of so many bfloat16 ones; here nothing is rounded."""
     rows, columns = weight.shape
@@ -130,9 +130,7 @@ def bfloat16_matmul(x: Tensor, weight: Tensor, transposed: bool, parts: int = PA
 
 
 @replaceable
-def bfloat16_grouped_matmul(
-    x: Tensor, weight: Tensor, routes: Routes, transposed: bool, parts: int = PARTS["highest"]
-) -> Tensor:
+def bfloat16_grouped_matmul(x: Tensor, weight: Tensor, routes: Routes, transposed: bool, parts: int = EXACT) -> Tensor:
     """Rows [N, I] sorted by expert, each through its expert's matrix: [N, O]. Experts without rows are not widened."""
     _, rows, columns = weight.shape
     if not routes.experts:

@@ -14,7 +14,7 @@ from paddle.autograd import PyLayer
 from erniecore_ops._attention_plan import softmax_rows_
 from erniecore_ops.bfloat16_weights import bfloat16_matmul
 from erniecore_ops.kernels import replaceable
-from erniecore_ops.matmul import PARTS, matmul, num_parts, parts_matmul
+from erniecore_ops.matmul import EXACT, matmul, num_parts, parts_matmul
 from erniecore_ops.packed_weights import QuantizedMatrix, quantized_matmul, quantized_matmul_backward
 from erniecore_ops.parallel import parallel_map, row_ranges
 from erniecore_ops.quantized_head import head_matrix
@@ -75,7 +75,7 @@ class Head(NamedTuple):
             paddle.assign(quantized_matmul_backward(d_cV, self.weight), output=out)
         elif self.weight.dtype == paddle.bfloat16:
             paddle.assign(bfloat16_matmul(d_cV, self.weight, not self.transposed, num_parts()), output=out)
-        elif num_parts() < PARTS["highest"]:
+        elif num_parts() < EXACT:
             paddle.assign(matmul(d_cV, self.weight, transpose_y=not self.transposed), output=out)
         else:
             paddle.matmul(d_cV, self.weight, transpose_y=not self.transposed, out=out)
@@ -101,7 +101,7 @@ class Sums:
             left, right = (d_cV, hidden_cH) if work.transposed else (hidden_cH, d_cV)
             if self.weight is None:
                 self.weight = matmul(left, right, transpose_x=True)
-            elif num_parts() < PARTS["highest"]:
+            elif num_parts() < EXACT:
                 parts_matmul(left, right, True, False, num_parts(), self.weight)
             else:
                 add_matmul_(self.weight, left, right)

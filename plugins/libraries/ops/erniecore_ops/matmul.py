@@ -6,8 +6,8 @@
     medium     a kernel may round each factor to bfloat16, 8 bits
 
 Sums are float32 in all of them. Without a kernel that is faster, products are made as with ``highest``. The precision is one
-of the process; it applies to :func:`linear`, to head and loss, and to weights that are frozen in bfloat16, whose own numbers are
-exact (``highest``: three parts of the other factor, exact as well).
+of the process; it applies to :func:`linear`, to head and loss, to attention, and to weights that are frozen in bfloat16, whose
+own numbers are exact (``highest``: three parts of the other factor, exact as well).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from erniecore_ops.kernels import kernel_for, replaceable
 
 #: precision -> bfloat16 numbers that a kernel may make of each float32 number; three are exact
 PARTS: Mapping[str, int] = {"highest": 3, "high": 2, "medium": 1}
+EXACT = PARTS["highest"]
 
 #: Numbers of a weight that learns from which on its gradient is made here with ``highest`` too. Paddle's own linear layer takes
 #: less time for each call, but what :func:`rematerialized` saves for it stays until the whole graph is gone.
@@ -69,7 +70,7 @@ def matmul(x: Tensor, y: Tensor, *, transpose_x: bool = False, transpose_y: bool
     Returns:
         [M, N].
     """
-    if num_parts() < PARTS["highest"]:
+    if num_parts() < EXACT:
         return parts_matmul(x, y, transpose_x, transpose_y, num_parts(), None)
     return paddle.matmul(x, y, transpose_x=transpose_x, transpose_y=transpose_y)
 
@@ -82,7 +83,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     Returns:
         [.., O].
     """
-    paddles = bias is None and num_parts() == PARTS["highest"] and (weight.stop_gradient or weight.size < LARGE)
+    paddles = bias is None and num_parts() == EXACT and (weight.stop_gradient or weight.size < LARGE)
     if paddles or not x.dtype == weight.dtype == paddle.float32 or x.size == 0:
         y: Tensor = functional.linear(x, weight, bias)
         return y

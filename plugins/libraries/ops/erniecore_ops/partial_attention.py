@@ -18,6 +18,7 @@ from erniecore_ops._attention_plan import Plan, make_plan
 from erniecore_ops._head_order import heads_first, tokens_first
 from erniecore_ops.attention import attention_backward, attention_forward
 from erniecore_ops.kernels import kernel_for
+from erniecore_ops.matmul import num_parts
 
 #: the logarithm of rows that attend to nothing: finite, so that differences of two are no NaN
 NOTHING = -1e30
@@ -63,9 +64,10 @@ def partial_attention(q: Tensor, k: Tensor, v: Tensor, keys: VisibleKeys, scale:
         ([B, S, hq, d], log2 of the sum of exponentials [B, hq, S], ``NOTHING`` for rows that attend to no key).
     """
     k, v = keys.padded(k), keys.padded(v)
-    if kernel_for(attention_forward, q, k, v, keys.ends, None, scale) is None:
+    given = q, k, v, keys.ends, None, scale, num_parts()
+    if kernel_for(attention_forward, *given) is None:
         return _forward(q, k, v, keys.ends, scale)
-    out, lse = attention_forward(q, k, v, keys.ends, None, scale)
+    out, lse = attention_forward(*given)
     assert lse is not None, "a kernel of attention gives the logarithms of the sums"
     return out, paddle.where(lse.abs() >= _BLIND, paddle.full_like(lse, NOTHING), lse)
 
@@ -82,8 +84,9 @@ def partial_attention_backward(
     K = k.shape[1]
     k, v = keys.padded(k), keys.padded(v)
     heights = paddle.where(lse <= -_BLIND, paddle.full_like(lse, -NOTHING), lse)  # no weight is left of these rows
-    if kernel_for(attention_backward, q, k, v, out, heights, dy, keys.ends, None, scale) is not None:
-        found = attention_backward(q, k, v, out, heights, dy, keys.ends, None, scale)
+    given = q, k, v, out, heights, dy, keys.ends, None, scale, num_parts()
+    if kernel_for(attention_backward, *given) is not None:
+        found = attention_backward(*given)
     else:
         found = _backward(q, k, v, out, heights, dy, keys.ends, scale)
     dq, dk, dv = found

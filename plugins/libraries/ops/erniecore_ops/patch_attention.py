@@ -13,6 +13,7 @@ from paddle.autograd import PyLayer
 
 from erniecore_ops.full_attention import attend_all, attend_all_backward
 from erniecore_ops.kernels import replaceable
+from erniecore_ops.matmul import EXACT, num_parts
 from erniecore_ops.rope import apply_rope, rotate
 
 
@@ -44,14 +45,14 @@ def patch_attention(qkv: Tensor, cos: Tensor, sin: Tensor, lengths: Sequence[int
 
 
 def _forward(qkv: Tensor, cos: Tensor, sin: Tensor, lengths: tuple[int, ...]) -> Tensor:
-    return patch_attention_forward(_turned(qkv, cos, sin, 1.0), lengths, _scale(qkv))[0]
+    return patch_attention_forward(_turned(qkv, cos, sin, 1.0), lengths, _scale(qkv), num_parts())[0]
 
 
 class _PatchAttention(PyLayer):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, qkv: Tensor, cos: Tensor, sin: Tensor, lengths: tuple[int, ...]) -> Tensor:
         turned = _turned(qkv.detach(), cos, sin, 1.0)
-        out, stats = patch_attention_forward(turned, lengths, _scale(qkv))
+        out, stats = patch_attention_forward(turned, lengths, _scale(qkv), num_parts())
         ctx.save_for_backward(turned, out, cos, sin, *stats)
         ctx.lengths = lengths
         return out
@@ -59,7 +60,8 @@ class _PatchAttention(PyLayer):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None]:
         turned, out, cos, sin, *stats = (x.detach() for x in ctx.saved_tensor())
-        d_turned = patch_attention_backward(turned, out, tuple(stats), dy.detach(), ctx.lengths, _scale(turned))
+        given = turned, out, tuple(stats), dy.detach(), ctx.lengths, _scale(turned)
+        d_turned = patch_attention_backward(*given, num_parts())
         return _turned(d_turned, cos, sin, -1.0), None, None
 
 
@@ -75,12 +77,18 @@ def _scale(qkv_N3hd: Tensor) -> float:
 
 
 @replaceable
-def patch_attention_forward(qkv: Tensor, lengths: Sequence[int], scale: float) -> tuple[Tensor, tuple[Tensor, ...]]:
+def patch_attention_forward(
+    qkv: Tensor, lengths: Sequence[int], scale: float, parts: int = EXACT
+) -> tuple[Tensor, tuple[Tensor, ...]]:
     """(result [N, h, d], what :func:`patch_attention_backward` of the same implementation wants to know) of qkv [N, 3, h, d],
-    queries and keys rotated, on tensors without gradient. Frames of one length that follow each other go together."""
+    queries and keys rotated, on tensors without gradient. Frames of one length that follow each other go together.
+
+    Args:
+        lengths: patches of each frame. parts: as of ``attention_forward``.
+    """
     outs, stats = [], []
     for q, k, v in _runs(qkv, lengths):
-        out, kept = attend_all(q, k, v, scale)
+        out, kept = attend_all(q, k, v, scale, parts)
         outs.append(out.reshape([-1, *out.shape[2:]]))
         stats += [] if kept is None else [kept]
     return paddle.concat(outs), tuple(stats)
@@ -88,15 +96,21 @@ def patch_attention_forward(qkv: Tensor, lengths: Sequence[int], scale: float) -
 
 @replaceable
 def patch_attention_backward(
-    qkv: Tensor, out: Tensor, stats: tuple[Tensor, ...], dy: Tensor, lengths: Sequence[int], scale: float
+    qkv: Tensor,
+    out: Tensor,
+    stats: tuple[Tensor, ...],
+    dy: Tensor,
+    lengths: Sequence[int],
+    scale: float,
+    parts: int = EXACT,
 ) -> Tensor:
     """The gradient of qkv, [N, 3, h, d]."""
     found, start = [], 0
     for number, (q, k, v) in enumerate(_runs(qkv, lengths)):
         rows = slice(start, start + q.shape[0] * q.shape[1])
         mine, given = (x[rows].reshape(q.shape).contiguous() for x in (out, dy))
-        parts = attend_all_backward(q, k, v, mine, stats[number] if stats else None, given, scale)
-        found.append(paddle.stack([part.reshape([-1, *part.shape[2:]]) for part in parts], axis=1))
+        slopes = attend_all_backward(q, k, v, mine, stats[number] if stats else None, given, scale, parts)
+        found.append(paddle.stack([slope.reshape([-1, *slope.shape[2:]]) for slope in slopes], axis=1))
         start = rows.stop
     return paddle.concat(found)
 

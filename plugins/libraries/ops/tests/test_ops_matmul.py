@@ -142,3 +142,37 @@ def test_plain_linear_layers_are_those_of_no_derived_class():
     assert ops.is_plain_linear(nn.Linear(2, 2))
     assert ops.is_plain_linear(module.Linear(2, 2))
     assert not ops.is_plain_linear(Other(2, 2))
+
+
+@pytest.mark.parametrize("name", list(module.PARTS))
+def test_attention_asks_its_kernels_for_the_precision(rng, precision, monkeypatch, name):
+    """Every kind of it, forward and backward: the kernel is told how many parts it may make."""
+    from erniecore_ops import attention, patch_attention
+    from erniecore_ops.partial_attention import VisibleKeys
+
+    told = []
+
+    class Spy:
+        def __init__(self, function):
+            self.run = lambda *given: (told.append(given[-1]), function(*given))[1]
+            self.supports = lambda *given: True
+
+    functions = attention.attention_forward, attention.attention_backward
+    functions += patch_attention.patch_attention_forward, patch_attention.patch_attention_backward
+    monkeypatch.setattr(operators, "_in_use", {f.__name__: Spy(f.__wrapped__) for f in functions})
+    precision(name)
+    q, k, v = (paddle.to_tensor(rng.standard_normal([1, 40, 2, 32]), "float32", stop_gradient=False) for _ in range(3))
+    ops.attention(q, k, v).sum().backward()
+    with paddle.no_grad():
+        ops.attention(q, k, v)
+    ops.full_attention(q, k, v).sum().backward()
+    qkv = paddle.to_tensor(rng.standard_normal([40, 192]), "float32", stop_gradient=False)
+    ops.patch_attention(qkv, *paddle.ones([2, 1, 40, 16]), (40,), 32).sum().backward()
+    visible = VisibleKeys(np.full([1, 40], 40, np.int32), 40, causal=False)
+    fixed = [x.detach() for x in (q, k, v)]
+    lse = paddle.zeros([1, 2, 40])
+    monkeypatch.setitem(operators._in_use, "attention_forward", Spy(lambda *given: (fixed[0], lse)))
+    ops.partial_attention(*fixed, visible, 0.5)
+    ops.partial_attention_backward(*fixed, fixed[0], lse, fixed[0], visible, 0.5)
+    assert told == [module.PARTS[name]] * len(told)
+    assert len(told) == 11
