@@ -32,20 +32,23 @@ def adamw() -> Iterator[Case]:
 def attention() -> Iterator[Case]:
     import paddle
     from erniecore_ops.attention import attention_backward, attention_forward
+    from erniecore_ops.matmul import EXACT, PARTS
 
-    for B, S, hq, hk, d in ((2, 1024, 8, 2, 64), (1, 8192, 8, 2, 32), (1, 2048, 20, 4, 128)):
+    for B, S, hq, hk, d in ((2, 1024, 8, 2, 64), (1, 8192, 8, 2, 32), (1, 512, 16, 2, 128), (1, 2048, 20, 4, 128)):
         shapes = [B, S, hq, d], [B, S, hk, d], [B, S, hk, d], [B, S, hq, d]
         q, k, v, dy = (paddle.randn(shape) for shape in shapes)
         y, stats = attention_forward(q, k, v, None, None, d**-0.5)
         scores, size = B * hq * S * (S + 1) / 2, f"{B} × {S:,}, {hq} and {hk} heads of {d}"
         outer, inner = 4.0 * B * S * hq * d, 4.0 * B * S * hk * d
-        arguments = q, k, v, None, None, d**-0.5
-        yield Case(f"attention, {size}", attention_forward, arguments, 2 * outer + 2 * inner, 4 * d * scores)
-        if stats is None:  # the two halves of one implementation belong together
-            continue
-        arguments = q, k, v, y, stats, dy, None, None, d**-0.5
-        moved = 4 * outer + 4 * inner
-        yield Case(f"attention backward, {size}", attention_backward, arguments, moved, 10 * d * scores)
+        for precision, parts in PARTS.items():
+            arguments = q, k, v, None, None, d**-0.5, parts
+            name = size if parts == EXACT else f"{size}, {precision}"
+            yield Case(f"attention, {name}", attention_forward, arguments, 2 * outer + 2 * inner, 4 * d * scores)
+            if stats is None:  # the two halves of one implementation belong together
+                continue
+            arguments = q, k, v, y, stats, dy, None, None, d**-0.5, parts
+            moved = 4 * outer + 4 * inner
+            yield Case(f"attention backward, {name}", attention_backward, arguments, moved, 10 * d * scores)
     yield from patches()
 
 

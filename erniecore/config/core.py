@@ -239,9 +239,9 @@ class TrainSection(Section):
     )
     matmul_precision: Literal["highest", "high", "medium"] = Field(
         "highest",
-        description="Of float32 products in linear layers and the head, in PyTorch's words: `highest` is float32; `high` lets "
-        "kernels make each factor of two bfloat16 numbers (about 16 bits), `medium` of one. Where no kernel is faster with "
-        "it, products stay float32, with a warning.",
+        description="Of float32 products in linear layers, attention and the head, in PyTorch's words: `highest` is float32; "
+        "`high` lets kernels make each factor of two bfloat16 numbers (about 16 bits), `medium` of one. Where no kernel is "
+        "faster with it, products stay float32, with a warning.",
     )
     recompute: Literal["none", "full", "attention", "core-attention"] = Field(
         "none",
