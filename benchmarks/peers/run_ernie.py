@@ -81,6 +81,7 @@ def build_frozen(model: Spec, seed: int) -> Any:
     from erniecore.engine.models.filling import fill
     from erniecore.engine.models.random_weights import attach_random
 
+    paddle.seed(seed)  # of what an adapter draws; weights have the seed themselves
     with paddle.LazyGuard():
         built = plugin.ernie_build_model(architecture=architecture(model), dtype="float32")
     attach_random(built, plugin.ernie_state_adapter(architecture=architecture(model)), seed)
