@@ -135,7 +135,7 @@ class RunEnd(Event):
     tokens: Annotated[int, "since the start of the run, all ranks"]
     seconds: Annotated[float, "of training, since the start of the run"]
     peak_memory: Annotated[int | None, "most bytes in use on the main rank; null where the device does not know"]
-    tensor_memory: Annotated[int | None, "most bytes that tensors had"]
+    tensor_memory: Annotated[int | None, "most bytes that tensors had, with those over mapped files"]
     planned_memory: Annotated[int | None, "what the plan said of that"]
     planned_seconds: Annotated[float | None, "what the plan said of one step of full rows"]
 

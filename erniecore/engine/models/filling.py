@@ -12,6 +12,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import paddle
+from erniecore_system import mapped
 from paddle.base import core, unique_name
 
 from erniecore.engine import arrays
@@ -221,6 +222,12 @@ def stored_parts(parameter: Tensor) -> tuple[str, Iterator[Array]] | None:
     """
     dtype = stored_dtype(parameter)
     return (dtype, parameter._init_func.parts()) if dtype and parameter._init_func.parts else None
+
+
+def mapped_bytes(model: Layer) -> int:
+    """Bytes of the tensors of ``model`` that lie over mapped files: no allocator counts them, and a plan does."""
+    tensors = [x for x in (*model.parameters(), *model.buffers()) if x._is_initialized()]
+    return sum({x.data_ptr(): x.size * x.element_size() for x in tensors if mapped.holds(x.data_ptr())}.values())
 
 
 def keep_part(parameter: Tensor, part: Sequence[slice]) -> None:

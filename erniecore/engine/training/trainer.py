@@ -17,6 +17,7 @@ from erniecore_system.memory import MemoryWatch
 from erniecore_system.units import size_text
 
 from erniecore.engine import metrics, seed
+from erniecore.engine.models.filling import mapped_bytes
 from erniecore.engine.optimizers.parameters import first_not_finite, gradient_square_sum
 from erniecore.engine.preparation.rundir import log
 from erniecore.engine.process_group import any_ranks, combine
@@ -142,7 +143,7 @@ class Trainer:
             "tokens": state.tokens,
             "seconds": state.seconds,
             "peak_memory": device.peak_memory(),
-            "tensor_memory": device.peak_tensors(),
+            "tensor_memory": device.peak_tensors() + mapped_bytes(state.model),
             "planned_memory": expected.peak_memory,
             "planned_seconds": expected.step_seconds,
         }

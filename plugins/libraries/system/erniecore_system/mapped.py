@@ -121,6 +121,11 @@ def check() -> None:
             raise entry.wrong(size, size)
 
 
+def holds(address: int) -> bool:
+    """Whether a file that is watched and mapped still has ``address``."""
+    return any(x.begin <= address < x.begin + x.size for x in list(_watched.values()) if x.opened() is not None)
+
+
 def arm() -> None:
     """Have the handler in place; Paddle installs one of its own where it is imported."""
     global _handler

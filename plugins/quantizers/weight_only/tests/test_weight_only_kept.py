@@ -17,6 +17,7 @@ from erniecore_weight_only.plugin import bf16
 
 from erniecore.api import building, layers
 from erniecore.engine.models.bundles import load_bundle
+from erniecore.engine.models.filling import mapped_bytes
 from erniecore.engine.models.weights import attach_weights, check_weights
 
 SIZES = {
@@ -89,6 +90,17 @@ def test_matrices_of_a_bfloat16_file_are_views_of_it(base):
     inside = [any(start <= t.data_ptr() < end for start, end in ranges) for t in linear]
     assert linear
     assert all(inside) == (dtype == "bfloat16") == any(inside)
+
+
+def test_tensors_over_mapped_files_are_counted_once(base):
+    """By their addresses in the maps of the process: no allocator has them, and the end of a run says them beside the plan."""
+    name, dtype, directory = base
+    model, _ = kept(name, directory)
+    ranges = mapped_ranges(directory)
+    tensors = {t.data_ptr(): int(t.size) * t.element_size() for t in (*model.parameters(), *model.buffers())}
+    inside = [size for place, size in tensors.items() if any(start <= place < end for start, end in ranges)]
+    assert mapped_bytes(model) == sum(inside)
+    assert bool(inside) == (dtype == "bfloat16")
 
 
 def test_the_plan_has_the_bytes_that_are_kept(base):
