@@ -39,15 +39,15 @@ def packed(rng, B, S):
     return ends
 
 
-def run(kernels, arrays, ends=None, keep=None, scale=SCALE, parts=3):
+def run(kernels, arrays, ends=None, keep=None, scale=SCALE):
     """Result and gradients of the kernel on tensors."""
     q, k, v, dy = arrays
     masks = None if ends is None else paddle.to_tensor(ends.reshape(len(ends), 1, -1, 1))
     masks = masks, None if keep is None else paddle.to_tensor(keep.astype("int64"))
     assert kernels["attention_forward"].supports(q, k, v, *masks, scale)
-    out, stats = kernels["attention_forward"].run(q, k, v, *masks, scale, parts)
+    out, stats = kernels["attention_forward"].run(q, k, v, *masks, scale)
     assert kernels["attention_backward"].supports(q, k, v, out, stats, dy, *masks, scale)
-    return [out, *kernels["attention_backward"].run(q, k, v, out, stats, dy, *masks, scale, parts)]
+    return [out, *kernels["attention_backward"].run(q, k, v, out, stats, dy, *masks, scale)]
 
 
 def expected(arrays, seen, scale=SCALE):

@@ -49,7 +49,7 @@ def set_matmul_precision(precision: str) -> str:
     sample = paddle.zeros([64, 64], "float32")
     if kernel_for(parts_matmul, sample, sample, False, False, PARTS[precision], None):
         return ""
-    return f"products are float32 as with highest: no kernel here makes them faster with {precision}"
+    return f"in linear layers products are float32 as with highest: no kernel here makes them faster with {precision}"
 
 
 def matmul_precision() -> str:
